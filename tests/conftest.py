@@ -1,7 +1,5 @@
 """What several tiers share: the wheel, built from this checkout and installed away from it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -35,7 +35,9 @@ def _issue(issue: Any) -> str:
     return (
         f"({issue.name})=\n\n### {issue.name}\n\n"
         f"**Cause:** {escape(issue.cause)}\n\n**Fix:** {escape(issue.fix)}\n\n"
+        + (f"**If the log shows that this is done:** {escape(issue.then)}\n\n" if issue.then else "")
         + (f"Its consequences: {consequences}.\n\n" if consequences else "")
         + (f"Reported in {sources}.\n\n" if sources else "")
         + f"Recognised by:\n\n{{.wrap}}\n{block(issue.patterns, 'text')}"
+        + (f"\n\nif the log has this too:\n\n{{.wrap}}\n{block((issue.needs,), 'text')}" if issue.needs else "")
     )

@@ -11,6 +11,7 @@ from tfimg.inspect import archive
 from tfimg.inspect.secrets import Limits
 from tfimg.layers import wheel
 from tfimg.matrix import load
+from tfimg.recipe import requirement_files, requirements
 from tfimg.registry import client, documents, http
 
 
@@ -27,6 +28,10 @@ def limits() -> str:
         "wheel": f"{_size(wheel.MAX_UNPACKED)} unpacked, paths of {wheel.MAX_PATH} characters",
         "image that is searched for secrets": f"{_size(image.read_bytes)}, {image.members:,} files, "
         f"{image.seconds / 3600:g} hours",
+        "requirement files": f"{requirements.MAX_REQUIREMENTS} requirements, "
+        f"{requirements.MAX_CONSTRAINTS:,} constraints, {requirement_files.MAX_FILES} files, "
+        f"{requirement_files.MAX_DEPTH} within each other, "
+        f"{requirement_files.MAX_CHARACTERS >> 20} Mi characters together",
         "`matrix.yaml`": f"{load.MAX_CHARACTERS:,} characters",
         "advisory": f"{_size(advisory_schema.MAX_BYTES)}, {advisory_schema.MAX_AFFECTED:,} packages, "
         f"{advisory_schema.MAX_RANGES} ranges and {advisory_schema.MAX_VERSIONS:,} versions of each",

@@ -5,8 +5,6 @@ without either device. `unexecuted.txt` lists what stays unexecuted, each statem
 1 where another statement is not executed, where one that is listed is, or where more than LIMIT of all are listed.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

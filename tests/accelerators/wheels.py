@@ -1,7 +1,5 @@
 """The suite on the wheels for GPUs and TPUs, on a machine with neither: `tests/accelerators` runs these tests."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -5,8 +5,6 @@ several runs, and runs of different kinds take turns, so that a busy moment hits
 programs alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

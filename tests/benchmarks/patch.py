@@ -6,8 +6,6 @@ ratios are to building the image with its first version in the same run. The aim
 bytes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A real engine for the whole run, and real images that the tests share."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -43,16 +41,15 @@ def pytest_report_header() -> str:
 
 MINUTES = {
     "test_smoke": 9, "test_cloud": 8, "test_gpu": 7, "test_registry": 5, "test_looks": 4, "test_publish": 4,
-    "test_own_wheel": 6, "test_tpu": 3, "test_build": 3, "test_leaks": 3, "test_mutations": 2,
-    "test_ci": 2,
+    "test_custom_wheel": 6, "test_tpu": 3, "test_build": 3, "test_leaks": 3, "test_mutations": 2,
 }  # fmt: skip
 """Rough minutes of the longest files: they begin first, so that the workers end together."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if folder in item.path.parents:
             item.add_marker("engine")
     items.sort(key=lambda item: -MINUTES.get(item.path.stem, 0))
 

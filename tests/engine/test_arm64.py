@@ -1,7 +1,5 @@
 """An image for arm64 on a machine that emulates it: built without running its programs, then run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

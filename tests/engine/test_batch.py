@@ -1,7 +1,5 @@
 """Builds of many images on a real engine: small images, and the TensorFlow image that all tests share."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
@@ -41,7 +39,7 @@ class Runs:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The variables that lead a run here."""
+        """The variables that point a run to this engine."""
         return {
             "TFIMG_WORKSPACE": str(self.folder / "workspace"),
             "TFIMG_STATE": str(self.folder / "state"),
@@ -113,14 +111,14 @@ def small_runs(engine: DockerEngine, folder: Path) -> Iterator[Runs]:
 
 @pytest.fixture
 def runs(engine: DockerEngine, base: str, tmp_path: Path) -> Iterator[Runs]:
-    """No image has been built here."""
+    """No image has been built."""
     with small_runs(engine, tmp_path) as prepared:
         yield prepared
 
 
 @pytest.fixture(scope="module")
 def finished(engine: DockerEngine, base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """One run has built three images here."""
+    """One run has built three images."""
     with small_runs(engine, tmp_path_factory.mktemp("finished")) as prepared:
         first = prepared.build(*THREE)
         assert (first.code, first.statuses) == (0, dict.fromkeys(THREE, "built")), first.stderr
@@ -197,7 +195,7 @@ def test_after_a_kill_the_same_command_goes_on_with_what_was_not_done(runs: Runs
     done = runs.build(FIRST)
     assert (done.code, done.statuses) == (0, {FIRST: "unchanged"}), done.stderr
     runs.change()
-    # Not as JSON: what people are told is read here.
+    # Not as JSON: this is about the text for people.
     again = run_tfimg("build", SECOND, THIRD, *runs.options, env=runs.environ)
     assert again.code == 0, again.stderr
     assert re.search(f"Removed what a killed build left behind: .*{SECOND}", again.stderr), again.stderr
@@ -268,8 +266,8 @@ def _scratch(host: str, folder: Path, text: str) -> str:
 def _cache(host: str) -> str:
     """How much build cache an engine has."""
     line = ["docker", "--host", host, "system", "df", "--format", "{{.Type}} {{.Size}}"]
-    told = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
-    return next(row.removeprefix("Build Cache ") for row in told if row.startswith("Build Cache"))
+    reported = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
+    return next(row.removeprefix("Build Cache ") for row in reported if row.startswith("Build Cache"))
 
 
 def test_memory_and_free_space_are_those_of_the_machine(engine: DockerEngine) -> None:

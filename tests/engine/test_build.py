@@ -1,8 +1,5 @@
 """The committed Dockerfile built by plain Docker, another Python's base, and TensorFlow releases in turn."""
 
-from __future__ import annotations
-
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +7,7 @@ import pytest
 from support.containers import run_container
 from support.paths import ROOT
 from support.planted_faults import checks_that_ended
+from support.registry_container import docker
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built, prepare_bootstrap
@@ -20,21 +18,10 @@ pytestmark = pytest.mark.full
 def test_the_committed_dockerfile_builds_with_plain_docker(built: Built, engine: DockerEngine) -> None:
     """The certificate authority alone is passed, as a company network may need it."""
     bundle = Path("/etc/ssl/certs/ca-certificates.crt")
-    line = [
-        "docker",
-        "--host",
-        engine.host,
-        "buildx",
-        "build",
-        "--provenance=false",
-        "--build-arg=BASE=tfimg/base:bookworm-py3.11",
-        *([f"--secret=id=ca,src={bundle}"] if bundle.exists() else []),
-        f"--file={ROOT}/images/rendered/{IDENTIFIER}/Dockerfile",
-        "--tag=tfimg-test/plain:1",
-        f"{ROOT}/images",
-    ]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    options = ["--provenance=false", "--build-arg=BASE=tfimg/base:bookworm-py3.11", "--tag=tfimg-test/plain:1"]
+    options += [f"--secret=id=ca,src={bundle}"] if bundle.exists() else []
+    file = f"--file={ROOT}/images/rendered/{IDENTIFIER}/Dockerfile"
+    docker("buildx", "build", *options, file, f"{ROOT}/images", host=engine.host)
     try:
         plain, ours = engine.read_image("tfimg-test/plain:1"), engine.read_image(built.name)
         assert len(plain.layers) == len(ours.layers)

@@ -1,7 +1,5 @@
 """Build cache in a real registry: what one engine has done, an empty one takes from there."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -28,15 +26,15 @@ STEPS = ["[one 1/1] COPY Dockerfile /one", "[stage-1 1/1] COPY --from=one /one /
 ONCE = secrets.token_hex(8)
 """So that no engine has seen these steps in a run before."""
 
-NOBODY = "127.0.0.1:9/nobody/cache:1"
-"""Port 9 of loopback: nobody answers there."""
+UNREACHABLE = "127.0.0.1:9/nobody/cache:1"
+"""Port 9 of loopback: no registry answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
     """A cache in a registry as two engines name it, and the second of them, which has nothing."""
 
-    here: str
+    local: str
     there: str
     empty: DockerEngine
 
@@ -64,7 +62,7 @@ def places(engine: DockerEngine, base: str, tmp_path: Path) -> Iterator[Places]:
         with daemon(Path(folder), program, f"--config-file={settings}") as host:
             port = address.rpartition(":")[2]
             yield Places(
-                here=f"{address}/tfimg/cache:1",
+                local=f"{address}/tfimg/cache:1",
                 there=f"{apart.host}:{port}/tfimg/cache:1",
                 empty=DockerEngine(host=host, environ=os.environ),
             )
@@ -86,18 +84,18 @@ def order(folder: Path, *, sources: list[str] | None = None, targets: list[str] 
 
 def states(engine: DockerEngine, wanted: BuildRequest) -> dict[str, set[str]]:
     """How each step of a build ended; one that is cached is opened again to fetch what it made."""
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for event in engine.build(wanted):
         if isinstance(event, StepEvent):
-            told.setdefault(event.step, set()).add(event.state)
-    return told
+            reported.setdefault(event.step, set()).add(event.state)
+    return reported
 
 
 def test_an_empty_engine_takes_every_step_from_the_registry(
     engine: DockerEngine, places: Places, tmp_path: Path
 ) -> None:
     known, unknown = tmp_path / "known", tmp_path / "unknown"
-    made = states(engine, order(known, targets=[places.here]))
+    made = states(engine, order(known, targets=[places.local]))
     assert [made[step] for step in STEPS] == [{"started", "done"}] * 2
     taken = states(places.empty, order(known, sources=[places.there]))
     assert all("cached" in taken[step] for step in STEPS), list(taken.items())
@@ -110,14 +108,14 @@ def test_an_empty_engine_takes_every_step_from_the_registry(
 def test_a_cache_that_cannot_be_read_or_written_is_reported_and_fails_no_build(
     engine: DockerEngine, tmp_path: Path
 ) -> None:
-    told = states(engine, order(tmp_path / "context", sources=[NOBODY], targets=[NOBODY]))
+    reported = states(engine, order(tmp_path / "context", sources=[UNREACHABLE], targets=[UNREACHABLE]))
     assert engine.find_digest(NAME)
-    assert "failed" in told[f"importing cache manifest from {NOBODY}"]
-    assert "failed" in told["exporting cache to registry"]
+    assert "failed" in reported[f"importing cache manifest from {UNREACHABLE}"]
+    assert "failed" in reported["exporting cache to registry"]
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_classic_store_is_not_asked_to_export_cache(tmp_path: Path) -> None:
+def test_a_classic_store_exports_no_cache(tmp_path: Path) -> None:
     with daemon(tmp_path, find_dockerd(), "--storage-driver=vfs") as host:
-        ended = run_tfimg("build", "--tf", "2.15", "--cache-to", NOBODY, env={"DOCKER_HOST": host})
+        ended = run_tfimg("build", "--tf", "2.15", "--cache-to", UNREACHABLE, env={"DOCKER_HOST": host})
     assert_refused(ended, code=10, says="cannot export build cache: its image store is the classic one")

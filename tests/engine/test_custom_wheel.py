@@ -1,7 +1,5 @@
 """The image of a custom wheel: built, validated, published and pulled; after its build without the wheel."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Extra packages on a real image: the suite, imports, labels, the bill of materials, and later installations."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request
@@ -125,7 +123,7 @@ def test_labels_and_inspect_tell_what_was_added(own: Own) -> None:
     assert f"Debian: tree {document['contents']['debian']['tree']}" in shown
 
 
-def test_a_later_installation_does_not_move_numpy_unless_it_is_told_to(own: Own) -> None:
+def test_a_later_installation_does_not_move_numpy_unless_the_command_says_so(own: Own) -> None:
     options = ("--volume", f"{own.wheels}:/wheels:ro", "--user=0")
     install = ("pip", "install", "--dry-run", "--no-index", "--find-links=/wheels", "numpy==1.0")
     refused = own.run(*install, options=options)
@@ -211,8 +209,3 @@ def test_debian_packages_of_a_snapshot_are_the_same_bytes_again(
     newest = "apt-get -q update >/dev/null && apt-cache show --no-all-versions tzdata | grep ^Version:"
     today = docker("run", "--rm", "--user=0", name, "sh", "-c", newest, host=engine.host)
     assert today != f"Version: {first['contents']['debian']['tzdata']}\n"
-
-
-def test_the_image_is_validated_again_by_its_labels(own: Own) -> None:
-    ended = run_tfimg("validate", NAME, "--only", "environment.*", "--json").succeeded()
-    assert ended.documents[-1]["identifier"] == "2.15.1-cpu-py3.11-own"

@@ -3,8 +3,6 @@
 Two speak plain TCP, and one TLS with certificates of both sides.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -189,7 +187,7 @@ def test_two_of_three_engines_are_lost_in_the_middle_of_builds(farm: Farm, tmp_p
     kept.join(60)
     assert kept.error is None
     assert kept.engine.find_digest(NAME)
-    # The next command is told so before anything is built, and the engine that is left still serves.
+    # The next command reports it before anything is built, and the engine that is left still serves.
     *gone, there = (machine.name for machine in farm.machines)
     for name in gone:
         assert_refused(
@@ -199,8 +197,3 @@ def test_two_of_three_engines_are_lost_in_the_middle_of_builds(farm: Farm, tmp_p
         )
     plan = run_tfimg("plan", "2.15.1-cpu-py3.11", "--builder", there, "--json", env=farm.environ)
     assert plan.documents[-1]["engine"] == kept.engine.host
-
-
-def test_a_missing_builder_is_an_error(engine: DockerEngine) -> None:
-    ended = run_tfimg("build", "--tf", "2.15", "--builder", "nonesuch", env={"DOCKER_HOST": engine.host})
-    assert_refused(ended, code=2, says="--builder nonesuch: buildx has no builder .*`docker buildx ls` shows all")

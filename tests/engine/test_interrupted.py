@@ -1,10 +1,8 @@
-"""A build that was interrupted, or ended by a red step, does not stand in the way of the next one.
+"""A build that was interrupted, or ended by a red step, does not disturb the next one.
 
 The layers are those of a real image; its template has no other steps than copying them and the base, so that most of a
 build's time is their transfer.
 """
-
-from __future__ import annotations
 
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The programs in docs/reference/python-api.md, with a real engine and a real registry."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 No registry is reached, so that a look-alike of that image stands in a registry on loopback.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

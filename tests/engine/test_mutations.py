@@ -1,7 +1,5 @@
 """Faults planted in a real CPU image: each is named by the checks it concerns, and no other result is lost."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -119,12 +117,12 @@ def test_a_numpy_of_another_abi_is_explained_and_no_other_result_is_lost(plant: 
     assert set(results) == all_checks
     assert {"environment.packages", "environment.pip_check", IMPORT} <= checks_that_did_not_pass(results)
     assert "numpy-abi" in known_issues(results)
-    # What needs no TensorFlow was asked all the same, and what needs it says where to look.
+    # What needs no TensorFlow ran all the same, and what needs it says where to look.
     assert checks_that_ended(results, "passed") >= {
         "environment.python", "environment.user", "environment.certificates",
     }  # fmt: skip
-    told = {results[name]["reason"].rpartition("; ")[2] for name in checks_that_ended(results, "skipped")}
-    assert told == {f"see {IMPORT}"}
+    reported = {results[name]["reason"].rpartition("; ")[2] for name in checks_that_ended(results, "skipped")}
+    assert reported == {f"see {IMPORT}"}
 
 
 # Packages of which TensorFlow is imported all the same, each case in a container: script as root, wheels to install,

@@ -3,8 +3,6 @@
 docs/how-to/other-engines.md has a table of what these tests prove; a test without its package is skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -38,7 +36,7 @@ from tfimg.project.project import Project
 from tfimg.project.services import Services
 from tfimg.validation.record import read_report
 
-from .conftest import IDENTIFIER, Built, prepare_bootstrap
+from .conftest import Built, prepare_bootstrap
 
 USER = "ann"
 """The ordinary user of rootless Podman; its storage is that of its home."""
@@ -275,7 +273,7 @@ def test_podman_loads_what_tfimg_saved(setting: _Setting, source: _Source, saved
     assert done.code == 0, done.stderr
 
 
-def test_the_image_s_user_writes_to_a_folder_of_whoever_started_podman(setting: _Setting) -> None:
+def test_the_image_s_user_writes_to_a_folder_of_podman_s_user(setting: _Setting) -> None:
     """As `tfimg jupyter -v` starts it; a notebook belongs to the folder's owner afterwards."""
     owner = 1000 if setting.case.rootless else 0  # the first user of Podman's container, or its root
     work = Path(setting.podman.host.removeprefix("unix://")).with_name("work")
@@ -300,7 +298,7 @@ def test_tfimg_run_becomes_podman_run(setting: _Setting) -> None:
 
 
 def test_podman_gives_gpus_by_cdi(setting: _Setting) -> None:
-    """Of a specification that the tests planted: no NVIDIA GPU is here."""
+    """Of a specification that the tests planted: this machine has no NVIDIA GPU."""
     project = Project(services=Services(environ={}))
     spec = project.spec("2.15.1-cuda12.2-py3.11")
     toolkit = setting.engine.get_device_support()
@@ -328,12 +326,6 @@ def test_podman_ends_a_container_that_takes_too_long(setting: _Setting) -> None:
     with pytest.raises(TimeoutError):
         list(setting.engine.run(request, timeout=2))
     assert run_podman(setting.podman, "ps", "--all", "--quiet") == ""
-
-
-def test_an_image_without_an_interpreter_in_podman(setting: _Setting) -> None:
-    run_podman(setting.podman, "import", "-", "localhost/empty:latest", content=bytes(10240))
-    refused = run_tfimg("validate", "localhost/empty:latest", "--as", IDENTIFIER, env=setting.podman.environ)
-    assert "localhost/empty:latest cannot be validated: it has no sh to start the suite with." in refused.stderr
 
 
 def test_podman_does_not_build(setting: _Setting) -> None:

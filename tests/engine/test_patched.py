@@ -1,7 +1,5 @@
 """From an advisory to a withdrawn digest: audit, fix, build, publish, against a real registry and the package index."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

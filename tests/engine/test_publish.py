@@ -1,7 +1,5 @@
 """Publishing from a real engine to a real registry: kill -9 at each step, two at once, and back again."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -38,7 +36,7 @@ KILL_BEFORE = ROOT / "tests/support/kill_before.py"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Here:
+class Setting:
     """Where a test publishes from and to."""
 
     target: str
@@ -89,9 +87,9 @@ def made(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def here(
+def setting(
     request: pytest.FixtureRequest, address: str, made: Path, engine: DockerEngine, tmp_path: Path
-) -> Iterator[Here]:
+) -> Iterator[Setting]:
     env = {
         "TFIMG_WORKSPACE": str(made),
         "TFIMG_STATE": str(tmp_path / "state"),
@@ -102,7 +100,7 @@ def here(
     assert ended.code == 0, ended.stderr
     words = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())
     repository = words.replace("--", "-")[:60].strip("-")
-    yield Here(target=f"{address}/{repository}", key=tmp_path / "keys", env=env)
+    yield Setting(target=f"{address}/{repository}", key=tmp_path / "keys", env=env)
     left = [name for name in image_tags(engine) if f"/{repository}" in name or ":candidate-" in name]
     assert left == []
 
@@ -115,44 +113,44 @@ def published(ended: CliResult) -> dict[str, dict[str, str]]:
     }
 
 
-def moves(here: Here, tag: str) -> list[dict[str, Any]]:
-    ended = here.ask("history", here.target, tag, "--public-key", f"{here.key}/tfimg.pub")
+def moves(setting: Setting, tag: str) -> list[dict[str, Any]]:
+    ended = setting.ask("history", setting.target, tag, "--public-key", f"{setting.key}/tfimg.pub")
     assert ended.code == 0, ended.stderr
     return [one for one in ended.documents if one["event"] == "promotion"]
 
 
-def test_images_are_published_once_with_attestations_and_a_gpu_image_without_aliases(here: Here) -> None:
-    host = here.target.partition("/")[0]
+def test_images_are_published_once_with_attestations_and_a_gpu_image_without_aliases(setting: Setting) -> None:
+    host = setting.target.partition("/")[0]
     with faulty(host) as proxy:
-        here = replace(here, target=here.target.replace(host, proxy.address))
-        ended = here.publish(CPU, GPU)
+        setting = replace(setting, target=setting.target.replace(host, proxy.address))
+        ended = setting.publish(CPU, GPU)
         assert ended.code == 0, ended.stderr
-        tags, told = here.tags(), published(ended)
+        tags, reported = setting.tags(), published(ended)
         cpu, gpu = tags[CPU], tags[GPU]
         assert {tags[alias] for alias in ("2.15", "2.15.1", "2.15-py3.11")} == {cpu}
         assert set(tags) == {CPU, GPU, "2.15", "2.15.1", "2.15-py3.11", f"{CPU}-{cpu[7:19]}", f"{GPU}-{gpu[7:19]}"}
-        assert {told[GPU][alias] for alias in ("2.15-gpu", "2.15.1-gpu")} == {"refuse"}
-        verified = here.ask(
-            "verify", f"{here.target}:2.15", "--public-key", f"{here.key}/tfimg.pub", "--require", "validated"
+        assert {reported[GPU][alias] for alias in ("2.15-gpu", "2.15.1-gpu")} == {"refuse"}
+        verified = setting.ask(
+            "verify", f"{setting.target}:2.15", "--public-key", f"{setting.key}/tfimg.pub", "--require", "validated"
         )
         assert (verified.code, verified.documents[-1]["digest"]) == (0, cpu), verified.stderr
-        linked = here.ask(
-            "verify", f"{here.target}:{GPU}", "--public-key", f"{here.key}/tfimg.pub", "--require", "validated"
+        linked = setting.ask(
+            "verify", f"{setting.target}:{GPU}", "--public-key", f"{setting.key}/tfimg.pub", "--require", "validated"
         )
         assert linked.code == 16
         assert proxy.count(r"^(PUT|POST|PATCH) ") > 0
         proxy.requests.clear()
-        again = here.publish(CPU)
+        again = setting.publish(CPU)
         assert again.code == 0, again.stderr
         assert published(again)[CPU].keys() >= {CPU, "2.15", "2.15.1", "2.15-py3.11"}
         assert set(published(again)[CPU].values()) == {"stay"}
         assert proxy.count(r"^(PUT|POST|PATCH|DELETE) ") == 0
 
 
-def kill_before(here: Here, call: str, word: str = "") -> None:
+def kill_before(setting: Setting, call: str, word: str = "") -> None:
     """Run a publication that is killed before a call."""
-    line = [sys.executable, str(KILL_BEFORE), call, word, "publish", *here.words(CPU)]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, **here.env})
+    line = [sys.executable, str(KILL_BEFORE), call, word, "publish", *setting.words(CPU)]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, **setting.env})
     assert ended.returncode == -signal.SIGKILL, (call, ended.stderr)
 
 
@@ -166,103 +164,95 @@ KILLS = {
 
 
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
-def test_killed_and_run_again_everything_is_there_once(here: Here, kill: tuple[str, str]) -> None:
-    """`tests/repository/test_publish_faults.py` kills before every write; here the engine and the registry are real."""
-    kill_before(here, *kill)
-    for digest in {digest for tag, digest in here.tags().items() if not tag.startswith("candidate-")}:
-        verified = here.ask("verify", f"{here.target}@{digest}", "--public-key", f"{here.key}/tfimg.pub")
+def test_killed_and_run_again_everything_is_there_once(setting: Setting, kill: tuple[str, str]) -> None:
+    """`tests/repository/test_publish_faults.py` kills before every write; this uses a real engine and registry."""
+    kill_before(setting, *kill)
+    for digest in {digest for tag, digest in setting.tags().items() if not tag.startswith("candidate-")}:
+        verified = setting.ask("verify", f"{setting.target}@{digest}", "--public-key", f"{setting.key}/tfimg.pub")
         assert verified.code == 0, verified.stderr
-    again = here.publish(CPU)
+    again = setting.publish(CPU)
     assert again.code == 0, again.stderr
     assert not [one for one in again.documents if one.get("step", "").endswith(": push")], "it is there"
-    tags = here.tags()
+    tags = setting.tags()
     assert {tags[tag] for tag in (CPU, "2.15", "2.15.1", "2.15-py3.11")} == {tags[CPU]}
     assert not [tag for tag in tags if tag.startswith("candidate-")]
-    assert len(moves(here, "2.15")) == 1
+    assert len(moves(setting, "2.15")) == 1
 
 
-def test_two_publishers_at_once_end_with_all_aliases_at_one_image(here: Here, engine: DockerEngine) -> None:
-    elsewhere = {**here.env, "TFIMG_STATE": f"{here.env['TFIMG_STATE']}-elsewhere"}
+def test_two_publishers_at_once_end_with_all_aliases_at_one_image(setting: Setting, engine: DockerEngine) -> None:
+    elsewhere = {**setting.env, "TFIMG_STATE": f"{setting.env['TFIMG_STATE']}-elsewhere"}
     line = [sys.executable, "-m", "tfimg", "publish"]
     running = [
         subprocess.Popen(
-            [*line, *here.words(identifier)],
+            [*line, *setting.words(identifier)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **env},
         )
-        for identifier, env in ((CPU, here.env), (CPU, elsewhere), (OLD, here.env))
+        for identifier, env in ((CPU, setting.env), (CPU, elsewhere), (OLD, setting.env))
     ]
     ended = [(one.communicate(timeout=300), one.returncode) for one in running]
     codes = [code for _, code in ended]
     assert set(codes) <= {0, 15}, "\n".join(said for (_, said), code in ended if code)
-    assert here.publish(CPU, OLD).code == 0
+    assert setting.publish(CPU, OLD).code == 0
     # A publisher leaves a digest that the engine knew before; another may have pulled it just then.
     for name in image_tags(engine):
-        if name.startswith(f"{here.target}@"):
+        if name.startswith(f"{setting.target}@"):
             engine.remove(name)
-    tags = here.tags()
+    tags = setting.tags()
     assert tags["2.15"] == tags["2.15.1"] == tags["2.15-py3.11"] == tags[CPU]
     assert tags["2.15.0"] == tags[OLD]
 
 
-def test_a_registry_that_goes_away_midway_has_all_aliases_or_none_and_the_next_run_finishes(here: Here) -> None:
-    host = here.target.partition("/")[0]
-    assert here.publish(OLD).code == 0
+def test_a_registry_that_goes_away_midway_has_all_aliases_or_none_and_the_next_run_finishes(setting: Setting) -> None:
+    host = setting.target.partition("/")[0]
+    assert setting.publish(OLD).code == 0
     with faulty(host) as proxy:
-        through = replace(here, target=here.target.replace(host, proxy.address))
+        through = replace(setting, target=setting.target.replace(host, proxy.address))
         proxy.faults.append(Fault(method="PUT", path="/manifests/2.15$", times=-1, status=405))
         ended = through.publish(CPU)
         assert ended.code == 15, ended.stderr
         assert "read-only" in ended.stderr
-        assert "2.15.1" not in here.tags()
+        assert "2.15.1" not in setting.tags()
         proxy.faults.clear()
         ended = through.publish(CPU)
         assert ended.code == 0, ended.stderr
-    assert here.tags()["2.15"] == here.tags()["2.15.1"] == here.tags()[CPU]
+    assert setting.tags()["2.15"] == setting.tags()["2.15.1"] == setting.tags()[CPU]
 
 
 def test_a_newer_build_is_rolled_back_with_attestations_and_history_says_so(
-    here: Here, made: Path, engine: DockerEngine, tmp_path: Path
+    setting: Setting, made: Path, engine: DockerEngine, tmp_path: Path
 ) -> None:
-    assert here.publish(CPU).code == 0
-    old = here.tags()["2.15"]
+    assert setting.publish(CPU).code == 0
+    old = setting.tags()["2.15"]
     shutil.copytree(made, tmp_path / "newer")
     template = tmp_path / "newer/images/templates/Dockerfile.j2"
     template.write_text(template.read_text().replace("echo {{", "echo newer >/newer && echo {{"))
-    newer = Here(target=here.target, key=here.key, env={**here.env, "TFIMG_WORKSPACE": str(tmp_path / "newer")})
-    built = run_tfimg(
-        "build",
-        CPU,
-        "--base",
-        "bootstrap",
-        "--repository",
-        f"{LOCAL}-newer",
-        "--push",
-        here.target,
-        "--key",
-        f"{here.key}/tfimg.key",
-        "--json",
-        env=newer.env,
+    newer = Setting(
+        target=setting.target, key=setting.key, env={**setting.env, "TFIMG_WORKSPACE": str(tmp_path / "newer")}
     )
+    push = ("--push", setting.target, "--key", f"{setting.key}/tfimg.key", "--json")
+    built = run_tfimg("build", CPU, "--base", "bootstrap", "--repository", f"{LOCAL}-newer", *push, env=newer.env)
     try:
         assert built.code == 0, built.stderr
-        new = here.tags()["2.15"]
+        new = setting.tags()["2.15"]
         assert new != old
-        assert {f"{CPU}-{old[7:19]}", f"{CPU}-{new[7:19]}"} <= here.tags().keys()
-        assert set(published(here.publish(CPU))[CPU].values()) == {"stay", "refuse"}, "never back by itself"
-        ended = here.ask("rollback", f"{here.target}:2.15", "--to", old, "--key", f"{here.key}/tfimg.key")
-        assert (ended.code, here.tags()["2.15"], here.tags()["2.15.1"]) == (0, old, new), ended.stderr
-        assert [(one["reason"], one["digest"]) for one in moves(here, "2.15")] == [
+        assert {f"{CPU}-{old[7:19]}", f"{CPU}-{new[7:19]}"} <= setting.tags().keys()
+        assert set(published(setting.publish(CPU))[CPU].values()) == {"stay", "refuse"}, "never back by itself"
+        ended = setting.ask("rollback", f"{setting.target}:2.15", "--to", old, "--key", f"{setting.key}/tfimg.key")
+        assert (ended.code, setting.tags()["2.15"], setting.tags()["2.15.1"]) == (0, old, new), ended.stderr
+        assert [(one["reason"], one["digest"]) for one in moves(setting, "2.15")] == [
             ("rollback", old),
             ("publish", new),
             ("publish", old),
         ]
-        ended = here.ask("withdraw", f"{here.target}@{new}", "--reason", "wrong", "--key", f"{here.key}/tfimg.key")
-        assert (ended.code, here.tags()["2.15.1"], here.tags()[CPU]) == (0, old, old), ended.stderr
+        ended = setting.ask(
+            "withdraw", f"{setting.target}@{new}", "--reason", "wrong", "--key", f"{setting.key}/tfimg.key"
+        )
+        assert (ended.code, setting.tags()["2.15.1"], setting.tags()[CPU]) == (0, old, old), ended.stderr
         for command in ("verify", "pull"):
-            refused = here.ask(command, f"{here.target}@{new}", "--public-key", f"{here.key}/tfimg.pub")
+            refused = setting.ask(command, f"{setting.target}@{new}", "--public-key", f"{setting.key}/tfimg.pub")
             assert (refused.code, "wrong" in refused.stderr) == (17, True), refused.stderr
     finally:
         for name in image_tags(engine):
@@ -271,7 +261,7 @@ def test_a_newer_build_is_rolled_back_with_attestations_and_history_says_so(
 
 
 def test_a_registry_with_tls_and_a_password_accepts_a_logged_in_publisher(
-    engine: DockerEngine, here: Here, tmp_path: Path
+    engine: DockerEngine, setting: Setting, tmp_path: Path
 ) -> None:
     """Wrong credentials leave nothing behind, and the same command finishes once they are right."""
     authority = trustme.CA()
@@ -280,8 +270,8 @@ def test_a_registry_with_tls_and_a_password_accepts_a_logged_in_publisher(
     logins = tmp_path / "docker/config.json"
     logins.parent.mkdir()
     with registry(engine, tmp_path, behaviour) as address:
-        env = {**here.env, "DOCKER_CONFIG": str(logins.parent), "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
-        mine = Here(target=f"{address}/team/tensorflow", key=here.key, env=env)
+        env = {**setting.env, "DOCKER_CONFIG": str(logins.parent), "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        mine = Setting(target=f"{address}/team/tensorflow", key=setting.key, env=env)
         auth = base64.b64encode(b"ann:wrong").decode()
         logins.write_text(json.dumps({"auths": {address: {"auth": auth}}}))
         ended = mine.publish(CPU)
@@ -293,5 +283,5 @@ def test_a_registry_with_tls_and_a_password_accepts_a_logged_in_publisher(
         image = f"{mine.target}:2.15"
         verified = mine.ask("verify", image, "--public-key", f"{mine.key}/tfimg.pub")
         assert verified.code == 0, verified.stderr
-        stranger = run_tfimg("verify", image, "--public-key", f"{mine.key}/tfimg.pub", env=here.env)
+        stranger = run_tfimg("verify", image, "--public-key", f"{mine.key}/tfimg.pub", env=setting.env)
         assert (stranger.code, "is not trusted" in stranger.stderr) == (11, True), stranger.stderr

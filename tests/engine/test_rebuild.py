@@ -1,7 +1,5 @@
 """An image that is built twice from nothing is the same bytes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -101,8 +101,8 @@ def test_it_has_tfimg_and_the_clients_of_the_engine(engine: DockerEngine, run: R
     assert (version.status, version.stdout, version.stderr) == (0, f"tfimg {tfimg.__version__}\n", "")
     status = run("engine", "status", "--json")
     assert status.status == 0, status.stderr
-    here = engine.get_capabilities()
-    assert json.loads(status.stdout)["engine"] == here.engine
+    capabilities = engine.get_capabilities()
+    assert json.loads(status.stdout)["engine"] == capabilities.engine
 
 
 def test_it_builds_validates_and_tags_an_image_in_the_engine(engine: DockerEngine, built: Built, run: Run) -> None:

@@ -1,7 +1,5 @@
 """The slim variant of the day's CPU image: the same suite passes in it, and it is smaller."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 All of the engine tier that runs by default.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -36,13 +34,6 @@ def test_every_check_ran_and_passed(built: Built) -> None:
     assert len(CHECKS) >= 60
     assert {result["check"]: result["outcome"] for result in built.report["results"]} == dict.fromkeys(CHECKS, "passed")
     assert (built.report["passed"], built.report["problem"], built.report["level"]) == (True, None, "validated")
-
-
-def test_checks_report_numbers(built: Built) -> None:
-    measured = {result["check"]: result["measured"] for result in built.report["results"]}
-    matmul = measured["numerics.matmul"]
-    assert all(0 < error < 1 for error in matmul["error_over_bound"].values())
-    assert matmul["device"].endswith("/device:CPU:0")
 
 
 def test_all_tags_name_the_same_image(built: Built, engine: DockerEngine) -> None:
@@ -103,7 +94,10 @@ def test_the_image_runs_as_a_user_under_an_init(built: Built, engine: DockerEngi
     assert (ended.status, ended.stdout.splitlines()) == (0, expected), ended.stderr
 
 
-def test_its_user_can_install_packages_and_not_spoil_the_locked_ones(built: Built, engine: DockerEngine) -> None:
+@pytest.mark.parametrize("user", [None, "1000770000:0"], ids=["the image's", "OpenShift's"])
+def test_a_user_can_install_packages_and_not_spoil_the_locked_ones(
+    built: Built, engine: DockerEngine, user: str | None
+) -> None:
     """A wheel made on the spot: there is no network in the container."""
     script = """
 set -e
@@ -120,11 +114,12 @@ with zipfile.ZipFile("demo-1-py3-none-any.whl", "w") as wheel:
     wheel.writestr("demo-1.dist-info/RECORD", "")
 PY
 pip install --quiet --no-index ./demo-1-py3-none-any.whl
-cd / && demo
+cd / && demo && touch ~/.cache/kept
+python -c 'import getpass; print(getpass.getuser())'
 if rm -f /opt/tensorflow/bin/pip 2>/dev/null; then echo spoiled; fi
 """
-    ended = run_container(engine, built.name, "sh", "-c", script, network_mode="none")
-    assert (ended.status, ended.stdout) == (0, "hello\n"), ended.stderr
+    ended = run_container(engine, built.name, "sh", "-c", script, network_mode="none", user=user)
+    assert (ended.status, ended.stdout) == (0, "hello\ntensorflow\n"), ended.stderr
 
 
 def test_events_name_the_steps(built: Built) -> None:
@@ -166,18 +161,8 @@ def test_the_real_image_is_published_verified_and_pulled(
 
     for folder in (key, other):
         assert tfimg("keygen", str(folder)).code == 0
-    done = tfimg(
-        "publish",
-        target,
-        IDENTIFIER,
-        "--from",
-        REPOSITORY,
-        "--key",
-        f"{key}/tfimg.key",
-        "--publisher",
-        "tests",
-        "--json",
-    )
+    signed = ("--from", REPOSITORY, "--key", f"{key}/tfimg.key", "--publisher", "tests")
+    done = tfimg("publish", target, IDENTIFIER, *signed, "--json")
     assert done.code == 0, done.stderr
     (image,) = (event for event in done.documents if event["event"] == "published")
     assert (image["level"], image["reused"]) == ("validated", False)

@@ -1,7 +1,5 @@
 """TPU images on a machine without a TPU: built, proven as far as that goes, and planted faults caught."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 
@@ -62,7 +60,7 @@ def wheels(tmp_path: Path) -> Path:
 
 
 def test_a_local_libtpu_is_installed_and_judged(engine: DockerEngine, wheels: Path) -> None:
-    """Upstream's own cannot be had from a package index, so this one must fail, and at the right check."""
+    """Upstream's own is not on a package index, so this one must fail, and at the right check."""
     assert engine
     request = ("build", "--tf", "2.17", "--device", "tpu", "--base", "bootstrap", "--repository", REPOSITORY)
     refused = run_tfimg(*request)

@@ -1,7 +1,5 @@
 """The images of variants: their layers, and their servers as other programs reach them."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -18,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from support.chromium import Browser, browser
-from support.cli import run_tfimg, start_tfimg
+from support.cli import start_tfimg
 from support.containers import container, run_container
 from support.docker_daemon import wait_until
 from support.registry_container import docker
@@ -92,7 +90,7 @@ def test_the_suite_checks_notebooks_and_tools(built: Built, jupyter: Built, dev:
     notebooks = {"notebook.server": "passed", "notebook.kernel": "passed"}
     tools = {"dev.tools": "passed", "dev.custom_op": "passed", "dev.sshd": "passed"}
     for image, expected in ((built, {}), (jupyter, notebooks), (dev, notebooks | tools)):
-        found = {name: told for name, told in outcomes(image).items() if name.startswith(("notebook.", "dev."))}
+        found = {name: reported for name, reported in outcomes(image).items() if name.startswith(("notebook.", "dev."))}
         assert found == expected
 
 
@@ -181,10 +179,6 @@ def _wait_for(page: Browser, expression: str, seconds: float = 120) -> None:
     while not page.ask(expression):
         assert time.monotonic() < deadline, page.ask("document.body.innerText")[:2000]
         time.sleep(0.5)
-
-
-def test_jupyter_of_a_runtime_image_names_the_build(built: Built) -> None:
-    assert "--variant jupyter" in run_tfimg("jupyter", built.name).refusal(3)
 
 
 def test_a_shell_has_the_compilers(dev: Built) -> None:

@@ -5,8 +5,6 @@ draws a sample of all changes (mutants), has mutmut judge it in a copy of the ch
 and what survived. Mutants that no test can tell from the original are listed in `equivalents.txt`, with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -31,9 +29,8 @@ SETTINGS = Path(__file__).with_name("settings.toml")
 STATS = Path("mutants/mutmut-stats.json")
 
 PACKAGES = ("layers", "attestations", "matrix", "validation", "recipe", "publish", "registry")
-"""Packages that are mutated, as `settings.toml` has it. The tests that are named after a package, as
-`test_matrix_resolve.py`, run first: they kill most mutants, and most of what reaches a function reaches it from the
-command line, slowly."""
+"""Packages that are mutated. The tests that are named after a package, as `test_matrix_resolve.py`, run first: they
+kill most mutants, and most of what reaches a function reaches it from the command line, slowly."""
 
 
 def select_tests(packages: Sequence[str]) -> list[str]:
@@ -43,8 +40,7 @@ def select_tests(packages: Sequence[str]) -> list[str]:
     """
     if set(packages) == set(PACKAGES):
         return ["tests/unit", "tests/repository"]
-    own = (package.replace(".", "_") for package in packages)
-    names = (*own, "cli_offline", "cli_proofs", "cli_publish", "cli_renew", "publish_faults")
+    names = (*packages, "cli_offline", "cli_proofs", "cli_publish", "cli_renew", "publish_faults")
     files = [file for folder in ("unit", "repository") for file in sorted(ROOT.glob(f"tests/{folder}/test_*.py"))]
     return [str(file.relative_to(ROOT)) for file in files if any(name in file.name for name in names)]
 
@@ -61,12 +57,13 @@ def copy_checkout(work: Path, tests: Sequence[str]) -> None:
     others = sorted({path.name for path in work.iterdir()} - {"src", "tests", "pyproject.toml"})
     with (work / "pyproject.toml").open("a") as file:
         file.write(f"{SETTINGS.read_text()}also_copy = {json.dumps(others)}\n")
+        file.write(f"only_mutate = {json.dumps([f'src/tfimg/{package}/*' for package in PACKAGES])}\n")
         file.write(f"pytest_add_cli_args_test_selection = {json.dumps(tests)}\n")
 
 
 def name_mutants(packages: Sequence[str]) -> dict[str, Path]:
     """Name every mutant of the packages, as mutmut will → the file that it changes."""
-    files = [file for package in packages for file in sorted(Path("src/tfimg", *package.split(".")).rglob("*.py"))]
+    files = [file for package in packages for file in sorted(Path("src/tfimg", package).rglob("*.py"))]
     made = {file: mutate_file_contents(str(file), file.read_text()).mutant_names for file in files}
     return {get_mutant_name(file, name): file for file, names in made.items() for name in names}
 
@@ -90,7 +87,7 @@ def run_mutmut(names: Sequence[str], jobs: int) -> None:
 
 def is_own(function: str, test: str) -> bool:
     """Whether a test is one of the package's that the function belongs to."""
-    return package_of(function).replace(".", "_") in Path(test.partition("::")[0]).name
+    return package_of(function) in Path(test.partition("::")[0]).name
 
 
 def package_of(name: str) -> str:
@@ -107,17 +104,17 @@ def limit_tests(stats: Mapping[str, object], reaching: Mapping[str, list[str]], 
 
 
 def judge(names: Sequence[str], files: Mapping[str, Path], jobs: int) -> dict[str, str]:
-    """Judge mutants by the tests of their extra packages, then what survived by all others → mutmut's words for it."""
+    """Judge mutants by the tests of their packages, then what survived by all others → mutmut's words for it."""
     run_mutmut(names[:1], jobs)
     stats = json.loads(STATS.read_text())
-    # Where pytest collects twice in one process, as it does here, it escapes names with a backslash twice, and does not
+    # Where pytest collects twice in one process, as under mutmut, it escapes names with a backslash twice, and does not
     # find them: the tests of the mutant would end in an error.
     reaching = {
         function: [test for test in tests if "\\" not in test]
         for function, tests in stats["tests_by_mangled_function_name"].items()
     }
     verdicts = dict.fromkeys(names, "survived")
-    for own, whose in ((True, "their extra packages"), (False, "all others")):
+    for own, whose in ((True, "their packages"), (False, "all others")):
         left = [
             name
             for name in names
@@ -126,7 +123,7 @@ def judge(names: Sequence[str], files: Mapping[str, Path], jobs: int) -> dict[st
         ]
         print(f"{len(left)} mutants and the tests of {whose}", flush=True)
         if left:
-            limit_tests(stats, reaching, extra=own)
+            limit_tests(stats, reaching, own=own)
             run_mutmut(left, jobs)
         for name in left:
             codes = json.loads(Path("mutants", f"{files[name]}.meta").read_text())["exit_code_by_key"]

@@ -1,7 +1,5 @@
 """A client of registries, a registry in this process, a proxy between them, and a browser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from tfimg.registry.reference import Credentials, parse_repository
 
 @pytest.fixture
 def slept() -> Slept:
-    """What was waited, had anybody waited."""
+    """The waits that the client would have made."""
     return Slept()
 
 

@@ -1,7 +1,5 @@
 """A cloud's machine, the real tfimg and a registry over HTTP: what a withdrawal does at its boots."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Whatever a document from outside says: a command uses it or refuses it, soon and in little memory."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -23,9 +21,9 @@ from ruamel.yaml import YAML
 from support.advisories import CRITICAL, advisory, affected, below, osv_server
 from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
-from support.hostile_registry import Act, HostileRegistry, entry, find, referrers, reply, serve_hostile_registry, tags
+from support.hostile_registry import Act, HostileRegistry, entry, find, referrers, reply, serve_hostile_registry
 from support.http_server import AnyMethod, Server, serving
-from support.manifests import ANN, PLAIN, Slept, manifest
+from support.manifests import ANN, PLAIN, Slept
 from support.matrix_edits import GOOD
 from support.memory_registry import MemoryRegistry
 from support.mutated_documents import cases, mutations
@@ -396,19 +394,12 @@ def test_a_changed_document_is_used_or_refused(readers: Readers, kind: str) -> N
 
 QUICKLY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60))
 LISTED = {"schemaVersion": 2, "manifests": [entry(annotations={"a": "b"}, artifactType="c"), entry()]}
-TOKEN = {"token": "abc", "access_token": "abc", "expires_in": 60, "issued_at": "2026-01-01T00:00:00Z"}
 ERRORS = {"errors": [{"code": "DENIED", "message": "no", "detail": {"a": [1]}}]}
-IMAGE = json.loads(manifest(layers=[entry()], config=entry(), subject=entry()).content)
-
 DOCUMENTS: dict[str, tuple[object, Act, int, str]] = {
-    "manifest": (IMAGE, find, 200, "/manifests/1"),
-    "tags": ({"name": "team/tf", "tags": ["1", "2"]}, tags, 200, "/tags/list"),
-    "referrers": (LISTED, referrers, 200, "/referrers/"),
     "fallback list": (LISTED, referrers, 200, "/manifests/sha256-"),
     "errors": (ERRORS, find, 403, "/manifests/1"),
-    "token": (TOKEN, tags, 200, "/token"),
 }
-"""Documents by kind: a valid one, what reads it, and the status and place in which it comes."""
+"""Documents that no command reads by itself: a valid one, what reads it, the status and place in which it comes."""
 
 
 @pytest.fixture(scope="module")
@@ -443,7 +434,7 @@ def test_a_mutated_document_is_read_or_refused(
     document, act, status, place = DOCUMENTS[kind]
     content = data.draw(mutations(json.dumps(document).encode()))
     answer = reply(status, content, Content_Type=OCI_INDEX)
-    server.challenge = f'Bearer realm="http://{server.address}/token"' if kind == "token" else ""
+
     server.plays = {f".*{place}": answer, ".*/referrers/": reply(404)}
     message = refusal(lambda: act(open_client(server, tmp_path)))
     assert len(message) < 1500

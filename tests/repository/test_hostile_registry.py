@@ -4,8 +4,6 @@ Whatever the registry does: the error is one of ours and says so in a few lines,
 time, memory and requests are bounded.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 The oldest and the newest TensorFlow of this Python are installed by their locks.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -105,7 +103,7 @@ def test_eight_devices_agree_with_one(release: str) -> None:
     assert (end["measured"]["replicas"], end["measured"]["rows"]) == (8, [1] * 8)
 
 
-def test_what_a_tpu_is_asked_runs_on_cpus(release: str) -> None:
+def test_what_a_tpu_computes_runs_on_cpus(release: str) -> None:
     ends = run(release, [("tpu product", None, None), ("tpu strategy", None, None)])
     assert [end["reason"] for end in ends] == [None, None]
     assert ends[0]["measured"]["device"].endswith(DEVICE)

@@ -1,7 +1,5 @@
 """A bare machine with real wheels: TensorFlow for CPU is proven and recorded, and for GPU refused where no GPU is."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The report's page in Debian's Chromium: what a green and a red run look like, on a phone and on a desk."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from collections.abc import Mapping
@@ -77,8 +75,8 @@ def shades(image: Image.Image) -> Counter[Any]:
     return Counter({shade: count for count, shade in counted})
 
 
-def numbers(told: str) -> Colour:
-    red, green, blue = told.removeprefix("rgb(").removesuffix(")").split(",")
+def numbers(reported: str) -> Colour:
+    red, green, blue = reported.removeprefix("rgb(").removesuffix(")").split(",")
     return int(red), int(green), int(blue)
 
 
@@ -145,9 +143,9 @@ def test_nothing_is_wider_than_the_screen_also_when_everything_is_unfolded(
 @pytest.mark.parametrize("name", REPORTS)
 def test_every_text_has_enough_contrast(name: str, scheme: str, chromium: Browser, pages: Mapping[str, Path]) -> None:
     show(chromium, pages[name], "desk", scheme)
-    words = {tuple(told) for told in chromium.ask(WORDS)}
+    words = {tuple(reported) for reported in chromium.ask(WORDS)}
     assert len(words) >= 5
-    faint = [told for told in words if contrast(numbers(told[1]), numbers(told[2])) < READABLE]
+    faint = [reported for reported in words if contrast(numbers(reported[1]), numbers(reported[2])) < READABLE]
     assert faint == []
 
 

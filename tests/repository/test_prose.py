@@ -3,8 +3,7 @@
 The lists are in `tests/data/prose`: `words.txt` has words that codespell takes for errors, `terms.txt` the terms.
 """
 
-from __future__ import annotations
-
+import ast
 import io
 import re
 import subprocess
@@ -68,6 +67,30 @@ def find_terms(name: str, text: str) -> Iterator[str]:
                 yield f"{name}:{line}: {' '.join(found[0].split())!r} → {better}"
 
 
+UNCLEAR = re.compile(
+    r"(?<![a-z])(told|asked|here|story|nobody|somebody|someone|anybody|everybody|whoever)(?![a-z])", re.IGNORECASE
+)
+"""Words that tests use in no name, comment and docstring: they leave out who does what, and where."""
+
+
+def find_unclear_words(name: str, text: str) -> Iterator[str]:
+    """Yield the terms and unclear words in names, comments and docstrings; other strings may quote the program."""
+    parts = [(line, prose) for line, prose in find_prose(name, text) if prose.startswith("#")]
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(prose))):
+                parts.append((node.lineno, prose))
+            case ast.FunctionDef() | ast.ClassDef():
+                parts.append((node.lineno, node.name))
+            case ast.arg():
+                parts.append((node.lineno, node.arg))
+            case ast.Name(id=stored, ctx=ast.Store()) | ast.Attribute(attr=stored, ctx=ast.Store()):
+                parts.append((node.lineno, stored))
+    for line, prose in parts:
+        for pattern in (UNCLEAR, *read_terms()):
+            yield from (f"{name}:{line}: {found[0]!r}" for found in pattern.finditer(prose))
+
+
 def test_the_spelling_is_right() -> None:
     files = list_files(*FOLDERS, "tests")
     command = [sys.executable, "-m", "codespell_lib", f"--ignore-words={LISTS / 'words.txt'}", *files]
@@ -78,6 +101,24 @@ def test_the_spelling_is_right() -> None:
 def test_terms_that_the_project_does_not_use_are_absent() -> None:
     found = [problem for name in list_files(*FOLDERS) for problem in find_terms(name, (ROOT / name).read_text())]
     assert not found, "\n".join(found)
+
+
+def test_tests_say_who_does_what() -> None:
+    files = [name for name in list_files("tests") if name.endswith(".py") and (ROOT / name) != Path(__file__)]
+    found = [problem for name in files for problem in find_unclear_words(name, (ROOT / name).read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("told = 1", 1), ("def f(asked: int, *, here: int = 1) -> None: ...", 2), ('"""It is told so."""', 1),
+        ("# what is in the way", 1), ("x = 1  # as it is told", 1),
+        ("x.here = y.here", 1), ('f("it was told here")', 0), ("there = 1", 0),
+    ],
+)  # fmt: skip
+def test_an_unclear_word_is_found_in_names_comments_and_docstrings(text: str, count: int) -> None:
+    assert len([*find_unclear_words("a.py", text)]) == count
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What a registry and the way to it do to a publication: it ends with its reason, and the next one finishes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

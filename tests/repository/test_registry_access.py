@@ -1,7 +1,5 @@
 """Who we are to a registry, whom we trust, and the way there."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace

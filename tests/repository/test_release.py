@@ -1,7 +1,5 @@
 """The release workflow without its services: each step that needs no permission, and what the others are given."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`builder/setup` on a project without dependencies: it says what it does, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The documentation site: it is built strictly and offline, complete, and no link in it is broken."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The documentation site in Debian's Chromium, on a phone and on a desk, light and dark."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

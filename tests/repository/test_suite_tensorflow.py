@@ -1,7 +1,5 @@
 """The suite's GPU checks in a real TensorFlow without a GPU: what it tells of one, its graphs, its traces."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any
@@ -37,14 +35,14 @@ def answer(release: str, script: str, **variables: str) -> Any:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_gpu_whose_capability_tensorflow_cannot_read_is_visible(release: str) -> None:
-    told = answer(release, HOPPER, **fake_environment("devices=1 name=NVIDIA_H200 major=9 minor=0"))
-    assert (told["gpu"], told["capability"]) == (["NVIDIA H200"], ["9.0"])
+    reported = answer(release, HOPPER, **fake_environment("devices=1 name=NVIDIA_H200 major=9 minor=0"))
+    assert (reported["gpu"], reported["capability"]) == (["NVIDIA H200"], ["9.0"])
 
 
 def test_a_gpu_that_nothing_can_describe_is_visible() -> None:
-    told = answer(NEWEST, HOPPER, **fake_environment("cuInit=999"))
-    assert (told["gpu"], told["capability"]) == (["unknown"], ["unknown"])
-    assert "CUDA_ERROR_UNKNOWN" in told["warnings"][0]
+    reported = answer(NEWEST, HOPPER, **fake_environment("cuInit=999"))
+    assert (reported["gpu"], reported["capability"]) == (["unknown"], ["unknown"])
+    assert "CUDA_ERROR_UNKNOWN" in reported["warnings"][0]
 
 
 TWO = """
@@ -74,8 +72,8 @@ def test_the_graph_of_a_sum_names_nccl_only_where_nccl_adds_up(release: str) -> 
 
 
 def test_a_sum_over_two_devices_is_reported_for_each() -> None:
-    told = answer(NEWEST, TWO + SUM)
-    assert (told["replicas"], told["sums"]) == (2, [[3.0], [3.0]])
+    reported = answer(NEWEST, TWO + SUM)
+    assert (reported["replicas"], reported["sums"]) == (2, [[3.0], [3.0]])
 
 
 KERNELS = """
@@ -84,9 +82,9 @@ print(json.dumps(gpu_start.run_first_kernels(tf, "/device:CPU:1")))
 
 
 def test_each_first_kernel_runs_on_the_device_it_names() -> None:
-    told = answer(NEWEST, TWO + KERNELS)
-    assert told["device"].endswith("/device:CPU:1")
-    assert list(told["seconds"]) == ["matmul", "reduction", "cast", "convolution"]
+    reported = answer(NEWEST, TWO + KERNELS)
+    assert reported["device"].endswith("/device:CPU:1")
+    assert list(reported["seconds"]) == ["matmul", "reduction", "cast", "convolution"]
 
 
 PARTS = """

@@ -1,7 +1,5 @@
 """A registry that would steer the terminal: what is printed on a terminal, in a pipe and for programs."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """`pipx run tfimg` and `uv tool run tfimg`: the wheel from a package index, with the dependencies of today."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -26,17 +24,17 @@ VERSION = f"tfimg {tfimg.__version__}\n"
 
 @dataclass(frozen=True)
 class OneWheel:
-    """An index with one wheel; other projects are at `upstream`. `asked` lists what was requested."""
+    """An index with one wheel; other projects are at `upstream`. `requested` lists the paths."""
 
     wheel: Path
     upstream: str
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
 
 class _Handler(AnyMethod):
     def answer(self) -> None:
         index = self.server.subject  # type: ignore[attr-defined]
-        index.asked.append(self.path)
+        index.requested.append(self.path)
         folder, _, project = self.path.strip("/").partition("/")
         if self.path == f"/files/{index.wheel.name}":
             self.reply(200, {"Content-Type": "application/octet-stream"}, index.wheel.read_bytes())
@@ -69,7 +67,7 @@ class Runner:
 @pytest.fixture
 def runner(installed: Installed, tmp_path: Path) -> Iterator[Runner]:
     network = read_host_network(os.environ, read_pip_settings())
-    # No address of an index in the repository: the one that pip is told, else the one that it takes by itself.
+    # No address of an index in the repository: the one in pip's settings, else the one that it takes by itself.
     upstream = network.variables.get("PIP_INDEX_URL", PYPI_SIMPLE_ENDPOINT).rstrip("/")
     index = OneWheel(installed.wheel, upstream)
     with serving(_Handler, index) as address:
@@ -90,7 +88,7 @@ def test_pipx_runs_it(runner: Runner) -> None:
     environment = runner.folder / "environment"
     runner.run(find_uv_bin(), "venv", "--quiet", "--python", sys.executable, environment)
     runner.run(find_uv_bin(), "pip", "install", "--quiet", "--python", environment, "pipx")
-    assert "/simple/pipx/" in runner.index.asked, "and it was passed on"
+    assert "/simple/pipx/" in runner.index.requested, "and it was passed on"
     check(runner, environment / "bin/pipx", "run")
 
 
@@ -100,8 +98,8 @@ def test_uv_runs_it(runner: Runner) -> None:
 
 def check(runner: Runner, *command: str | Path) -> None:
     assert runner.run(*command, "tfimg", "--version") == VERSION
-    assert "/simple/pydantic/" in runner.index.asked
-    assert f"/files/{runner.index.wheel.name}" in runner.index.asked
+    assert "/simple/pydantic/" in runner.index.requested
+    assert f"/files/{runner.index.wheel.name}" in runner.index.requested
     listed = json.loads(runner.run(*command, "tfimg", "list", "2.15.1-cpu-py3.11", "--json"))
     assert [image["identifier"] for image in listed] == ["2.15.1-cpu-py3.11"]
     planned = runner.run(*command, "tfimg", "plan", "--tf", "2.15", "--python", "3.11")

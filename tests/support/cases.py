@@ -4,8 +4,6 @@
 `!bytes "…"` stands for the bytes of a text in Latin-1, `!error NAME` for the class of that name.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

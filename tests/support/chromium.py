@@ -3,8 +3,6 @@
 https://chromedevtools.github.io/devtools-protocol/
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -33,7 +31,7 @@ os.dup2(ours[0], 3)
 os.dup2(ours[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-"""Puts the two pipes where the protocol wants them, on descriptors 3 and 4, whatever they are here."""
+"""Puts the two pipes where the protocol wants them, on descriptors 3 and 4, whatever their numbers in this process."""
 
 
 def program() -> str:
@@ -57,7 +55,7 @@ def program() -> str:
 
 @dataclass
 class Browser:
-    """One tab. `requests` are the addresses that it asked for, `complaints` what it logged."""
+    """One tab. `requests` are the requested addresses, `complaints` what it logged."""
 
     to: BinaryIO
     back: BinaryIO

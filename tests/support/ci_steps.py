@@ -1,7 +1,5 @@
 """A composite action of GitHub's and a job of GitLab's, without their services: the steps, in bash."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Requests as people type them."""
 
-from __future__ import annotations
-
 import shlex
 
 from tfimg.cli.app import parse

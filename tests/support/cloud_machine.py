@@ -3,8 +3,6 @@
 Neither tfimg nor Docker is installed. A machine shares the network of a registry, which is so on its loopback.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import shlex

@@ -1,4 +1,4 @@
-"""The shell steps of a cloud's machine, run here below a folder that stands for the root of its file system."""
+"""The shell steps of a cloud's machine, run below a folder that stands for the root of its file system."""
 
 from __future__ import annotations
 

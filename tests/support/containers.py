@@ -3,8 +3,6 @@
 They carry the label of the test run, by which the reaper removes them when the run was killed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Docker daemons beside the one under test, and questions to a daemon."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil
@@ -71,11 +69,6 @@ def image_tags(engine: DockerEngine) -> Sequence[str]:
     """Return every tag in the engine's store."""
     # `docker`'s own lists fail when another test removes an image meanwhile.
     return sorted(name for image in engine.list_images() for name in image.names)
-
-
-def container_ids(engine: DockerEngine) -> Sequence[str]:
-    """Return the id of every container, running or not."""
-    return [container.id or "" for container in engine.client.containers.list(all=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

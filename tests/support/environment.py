@@ -1,7 +1,5 @@
 """The double of a command's environment: nothing of this machine, unless a test gives it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +20,7 @@ from tfimg.registry.reference import Reference
 
 @dataclass(kw_only=True)
 class TestEnvironment(Services):
-    """Answer commands from fields, and record what they asked for.
+    """Answer commands from fields, and record their requests.
 
     `docker` is the engine, or the error of looking for one; without it, the real search finds nothing at its address.
     `registries` is one registry for every name. `docker_status` is the exit status of the `docker` program that a
@@ -44,7 +42,7 @@ class TestEnvironment(Services):
 
     engine_searches: int = 0
     connections: list[tuple[str, bool]] = field(default_factory=list)
-    """Name of each repository that was opened, and whether plain HTTP was asked for."""
+    """Name of each repository that was opened, and whether plain HTTP was requested."""
     handed_over: list[tuple[Sequence[str], Mapping[str, str]]] = field(default_factory=list)
 
     def now(self) -> datetime:
@@ -94,6 +92,9 @@ class TestEnvironment(Services):
 
     def index(self) -> Any:
         raise AssertionError("this test has no package index")
+
+    def releases(self, *_: object) -> Any:
+        return self.index()
 
     def uv(self) -> str:
         return "false"

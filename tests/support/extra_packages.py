@@ -1,7 +1,5 @@
 """A package index on loopback with packages that do and do not fit on top of TensorFlow 2.15.1, and a project on it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator
@@ -14,10 +12,15 @@ from uv import find_uv_bin
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from support.package_index import File, PackageIndex, package_index
+from support.paths import ROOT
 from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.core.paths import Workspace
 from tfimg.index.client import Index
+from tfimg.matrix.schema import Platform
 from tfimg.project.project import Project
+from tfimg.project.services import Services
+from tfimg.recipe.lock import read_packages
+from tfimg.recipe.releases import Releases
 
 IMAGE = "2.15.1-cpu-py3.11"
 BASE = {f"docker.io/library/python:{python}-slim-bookworm": "sha256:1" for python in ("3.9", "3.10", "3.11")}
@@ -31,12 +34,15 @@ protobuf 4.25.3 2024-02-15
 protobuf 6.30.0 2025-03-01
 tensorflow 2.15.1 2024-03-08 numpy<2
 tensorflow 2.16.1 2024-03-07 numpy<2
+tensorflow 2.16.2 2024-06-28 numpy<2
 wheel-user 1.0 2024-01-01
 pandas 2.2.0 2024-01-20 numpy>=1.26
 pandas 2.2.1 2024-02-23 numpy>=1.26
 pandas 3.0.0 2026-01-20 numpy>=1.26
 companion 2.15.0 2024-01-01 tensorflow<2.16,>=2.15.0
 companion 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
+text 2.15.0 2024-01-01 tensorflow<2.16,>=2.15.0
+text 2.21.0 2026-01-01 tensorflow<2.22,>=2.21.0
 latecomer 1.0 2025-06-01 numpy
 only-new 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
 arrays 1.0 2024-01-01 numpy<2
@@ -48,6 +54,20 @@ right 1.0 2024-01-01 shared==2.0
 shared 1.0 2024-01-01
 shared 2.0 2024-01-01
 needs-unknown 1.0 2024-01-01 no-such-thing
+packaging 23.2 2023-10-01
+mover 1.0 2024-01-01 packaging<24
+rising 1.0 2022-01-01
+rising 2.0 2024-03-01 protobuf==4.25.3
+bounded 1.0 2022-01-01
+bounded 2.0 2024-03-01 numpy>=1.27
+steady 1.0 2019-01-01
+needs-late 1.0 2024-01-01 latecomer
+wheel 0.45.0 2024-01-01
+opencv-python 4.9.0 2024-01-01
+torch 2.0.1 2023-05-08 nvidia-cudnn-cu11==8.5.0
+torch 2.2.1 2024-02-22 nvidia-cudnn-cu12==8.9.2.26
+nvidia-cudnn-cu11 8.5.0 2023-01-01
+nvidia-cudnn-cu12 8.9.2.26 2023-06-01
 """
 """Name, version, day and requirement of each release, all as wheels for every Python."""
 
@@ -61,9 +81,40 @@ class RealUv(TestEnvironment):
     def index(self) -> Index:
         return self.open_index(self.environ["UV_DEFAULT_INDEX"])
 
+    def releases(self, python: str, platform: Platform) -> Releases:
+        return Services.releases(self, python, platform)
+
+
+IMAGES = (
+    IMAGE,
+    "2.15.1-cpu-py3.10",
+    "2.15.1-cuda12.2-py3.11",
+    "2.16.1-cpu-py3.11",
+    "2.16.2-cpu-py3.11",
+    "2.17.1-cpu-py3.11",
+    "2.18.1-cpu-py3.11",
+    "2.20.0-cpu-py3.11",
+)
+"""Images whose locked packages the index has, without requirements but for those of `TENSORFLOW`."""
+
+TENSORFLOW = {"2.15.1": "numpy<2.0.0,>=1.23.5 protobuf<5,>=3.20.3 absl-py>=1.0.0 packaging", "2.20.0": "protobuf>=5.28"}
+"""What TensorFlow requires, by release."""
+
+
+def read_locks() -> str:
+    """Return the packages of the images' locks in the form of `RELEASES`, each once."""
+    lines: dict[tuple[str, str], str] = {}
+    for image in IMAGES:
+        lock = Workspace(root=ROOT).read_lock(image)
+        for one in read_packages(lock):
+            requires = TENSORFLOW.get(one.version, "") if one.name == "tensorflow-cpu" else ""
+            lines[one.name, one.version] = f"{one.name} {one.version} {one.appeared or '2024-01-01'} {requires}\n"
+    return "".join(line for (name, version), line in lines.items() if f"\n{name} {version} " not in RELEASES)
+
 
 def fill_index(index: PackageIndex, more: str = "") -> None:
-    """Give an index the releases, `more` of them, and one package without wheels."""
+    """Give an index the releases, the packages of the images, `more` of them, and one package without wheels."""
+    more = f"{read_locks()}{more}"
     for line in f"{RELEASES}{more}".strip().splitlines():
         name, version, day, *requires = line.split()
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -75,6 +126,9 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
             sha256=hashlib.sha256(line.encode()).hexdigest(),
         )
         index.files.setdefault(name, []).append(file)
+    for name, tags in (("windows-only", "cp311-cp311-win_amd64"), ("old-python", "cp37-cp37m-manylinux2014_x86_64")):
+        wheel = File(f"{name.replace('-', '_')}-1.0-{tags}.whl", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")
+        index.files[name] = [wheel]
     index.files["source-only"] = [File("source_only-1.0.tar.gz", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")]
 
 

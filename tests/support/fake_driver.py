@@ -5,8 +5,6 @@ CUDA_VISIBLE_DEVICES counts as it does for the real one. It has the functions th
 CUDA driver API, and no others: TensorFlow finds none of those that it needs.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -8,8 +8,6 @@ It speaks HTTP to the registry, also where it has TLS on its own side, and passe
 what the registry says of itself leads back through it. A container engine on this machine can push and pull through it.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import ssl
@@ -31,7 +29,7 @@ PIECE = 1 << 14
 class Fault:
     """What happens to the requests whose method and path match: to the first `times` of them, after the first `skip`.
 
-    `before` is called first, in the proxy's thread: somebody else moves a tag, a process is killed. `delay` is seconds
+    `before` is called first, in the proxy's thread: a publisher moves a tag, a process is killed. `delay` is seconds
     of silence; `rate` bytes per second of an answer. With a `status`, the registry gets no request. `cut_request` and
     `cut_answer` are how many bytes of a body pass before the connection is reset; `drop_answer` lets the registry have
     all of the request, and the client nothing of the answer.
@@ -84,7 +82,7 @@ class Faulty:
 
 
 class _Cut(Exception):
-    """The connection is to end here."""
+    """The connection is to end."""
 
 
 @contextmanager

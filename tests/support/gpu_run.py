@@ -1,11 +1,9 @@
 """What the suite says on a machine with GPUs, for tests of who listens to it: no GPU has said it.
 
-Which checks there are, and which of them are required, comes from the suite itself: a new check is here at once. What
+Which checks there are, and which of them are required, comes from the suite itself: a new check is included. What
 they found is written by hand: the form is that of the checks' return statements, the values are those that an H200 with
 driver 580 would give.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any

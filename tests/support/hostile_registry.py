@@ -1,11 +1,9 @@
 """One hostile server that plays every registry, token server and third party of an attack.
 
 It is an HTTP proxy on loopback: clients that use it reach any host name, with and without TLS, and all of them are this
-server. It records every request with the origin that the client believed to speak to. Clients that name its address
+server. It records every request with the origin that the client meant. Clients that name its address
 instead of a proxy reach it directly, as a registry on this machine.
 """
-
-from __future__ import annotations
 
 import gzip
 import itertools

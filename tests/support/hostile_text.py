@@ -1,7 +1,5 @@
 """Text with which a registry, an index or an image would steer a terminal, and a check that none of it arrives."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
@@ -27,7 +25,7 @@ ESCAPED = (
 
 
 def unprintable(text: str) -> set[str]:
-    """Return the controls, format characters, line separators and surrogates of a text; line ends and tabs are none."""
+    """Return the controls, format characters, line separators and surrogates of a text; no line ends and tabs."""
     return {
         ascii(char)
         for char in text

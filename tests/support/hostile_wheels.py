@@ -1,7 +1,5 @@
 """Wheels as an attacker makes them: one function per attack writes a wheel that must be refused."""
 
-from __future__ import annotations
-
 import stat
 import struct
 import warnings

@@ -1,12 +1,11 @@
 """Hosts as values: without an accelerator, and with NVIDIA GPUs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 from tfimg.core.errors import NoAccelerator
-from tfimg.host.survey import Host, HostGpu, NvidiaSmi
+from tfimg.host.nvidia_smi import HostGpu, NvidiaSmi
+from tfimg.host.survey import Host
 
 NO_SMI = NoAccelerator("nvidia-smi is not installed.", next_step="Install it.")
 

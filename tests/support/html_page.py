@@ -1,7 +1,5 @@
 """A page of HTML as tests look at it: elements, text and scripts; its tags must nest."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 Attributes = dict[str, str | None]
@@ -42,8 +40,12 @@ class HtmlPage(HTMLParser):
 
     def having(self, attribute: str) -> list[tuple[str, str]]:
         """Tag and value for each element with an attribute."""
-        return [(tag, told[attribute] or "") for tag, told in self.elements if attribute in told]
+        return [(tag, reported[attribute] or "") for tag, reported in self.elements if attribute in reported]
 
     def of_class(self, tag: str, word: str) -> list[Attributes]:
         """The attributes of elements of a kind and a class."""
-        return [told for name, told in self.elements if name == tag and word in (told.get("class") or "").split()]
+        return [
+            reported
+            for name, reported in self.elements
+            if name == tag and word in (reported.get("class") or "").split()
+        ]

@@ -1,7 +1,5 @@
 """An HTTP server in this process, for as long as a block lasts."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +18,7 @@ class AnyMethod(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         if self.rfile.peek(1)[:1] == b"\x16":  # type: ignore[attr-defined]
-            # Somebody speaks TLS: said as Go's servers say it, instead of waiting for the end of a line.
+            # The client speaks TLS: answered as Go's servers do, instead of waiting for the end of a line.
             self.connection.sendall(
                 b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTPS request to an HTTP server.\n"
             )

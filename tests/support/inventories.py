@@ -1,7 +1,5 @@
 """What a GPU image prints of itself, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tfimg.core.documents import validate_model

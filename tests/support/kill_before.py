@@ -3,8 +3,6 @@
 It is the first call of the method that has the word among its arguments, or any with an empty word.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

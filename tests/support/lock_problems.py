@@ -1,7 +1,5 @@
 """What a lock contains that its row of the matrix forbids; needs no network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from packaging.requirements import Requirement

@@ -1,7 +1,5 @@
 """A real TensorFlow, installed from an image's lock, for checks that need one and no container."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -5,8 +5,6 @@ checks, each in a fork. RUNS is JSON: a list of [check, function, device], the l
 TensorFlow's, such as nn.conv2d, that shall run on that device instead. The end of each check is printed as JSON.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -55,7 +53,7 @@ def split_cpu(tf: Any) -> None:
 
 
 def move(tf: Any, path: str, device: str) -> None:
-    """Have one of TensorFlow's functions run elsewhere than it is told."""
+    """Have one of TensorFlow's functions run on another device than the code names."""
     *folders, name = path.split(".")
     owner = functools.reduce(getattr, folders, tf)
     original: Callable[..., Any] = getattr(owner, name)
@@ -71,7 +69,7 @@ def move(tf: Any, path: str, device: str) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested checks."""
     os.environ[TEST_DEVICE] = DEVICE
     emit, tf = claim_stdout(), tensorflow()
     for name, path, device in json.loads(sys.argv[1]):

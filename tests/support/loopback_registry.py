@@ -3,8 +3,6 @@
 It speaks real HTTP on loopback, and is no substitute for a real registry, which the engine tier has.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -198,16 +196,16 @@ class Loopback:
 @contextmanager
 def loopback(**behaviour: Any) -> Iterator[Loopback]:
     """A registry for as long as the block lasts."""
-    here = Loopback(**behaviour)
-    with serving(_Handler, here) as here.address:
-        yield here
+    subject = Loopback(**behaviour)
+    with serving(_Handler, subject) as subject.address:
+        yield subject
 
 
 class _Handler(AnyMethod):
     def answer(self) -> None:
-        here: Loopback = cast("Server", self.server).subject
+        subject: Loopback = cast("Server", self.server).subject
         size = int(self.headers.get("Content-Length", 0))
         body = self.rfile.read(size)
         if len(body) < size:
             return
-        self.reply(*here.answer(self.command, self.path, self.headers, body))
+        self.reply(*subject.answer(self.command, self.path, self.headers, body))

@@ -1,7 +1,5 @@
 """Machines of clouds, as tests order them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -24,10 +22,19 @@ AWKWARD = ("sh", "-c", "echo \"$HOME\" '{{ x }}' \\ %n `id` # : - é", "", "-- a
 """A program whose words are hard to quote for a shell, YAML, jinja and systemd."""
 
 
+IMAGE = parse_reference("registry.example:5000/team/tensorflow:2.15")
+OWN_REGISTRIES = {
+    "aws": parse_reference("123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/tensorflow:2.15-gpu"),
+    "gcp": parse_reference("europe-west4-docker.pkg.dev/acme/ml/tensorflow:2.15-gpu"),
+    "azure": parse_reference("acme.azurecr.io/ml/tensorflow:2.15-gpu"),
+}
+"""Images in the registries of clouds."""
+
+
 def machine(**changes: Any) -> CloudMachine:
     """One on AWS that trains on a processor, changed as a test wants it."""
     fields = {
-        "cloud": CLOUDS["aws"], "image": parse_reference("registry.example:5000/team/tensorflow:2.15"),
+        "cloud": CLOUDS["aws"], "image": IMAGE,
         "origin": None, "device": "cpu", "driver": None,
         "key": read_verifying_key(KEY.encode(), source="tfimg.pub"), "require": None, "wheel": WHEEL,
         "program": ("python", "train.py"), "idle_seconds": None, "limit_seconds": None, "install_driver": False,
@@ -45,4 +52,5 @@ def every_machine() -> Iterator[CloudMachine]:
                     cloud=cloud, device=device, program=program, idle_seconds=idle, limit_seconds=limit,
                     install_driver=install, require="validated,driver>=535" if idle else None,
                     driver="525.60.13" if device == "gpu" else None,
+                    image=OWN_REGISTRIES.get(cloud.name if limit else "", IMAGE),
                 )  # fmt: skip

@@ -1,7 +1,5 @@
 """Manifests, blobs and who sends them, for tests of registries."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,6 +1,4 @@
-"""Edits of the good small matrix, in files that also say what is told about the result."""
-
-from __future__ import annotations
+"""Edits of the good small matrix, in files that also have the messages about the result."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,7 +15,7 @@ class MatrixEdit(NamedTuple):
 
     name: str
     edits: str
-    told: list[str]
+    reported: list[str]
 
     def text(self) -> str:
         if not self.edits:
@@ -32,9 +30,9 @@ class MatrixEdit(NamedTuple):
 
 
 def read_edits(name: str) -> Iterator[MatrixEdit]:
-    """Read `# name`, the edits, and `! what is told`, up to an empty line."""
+    """Read `# name`, the edits, and `! message`, up to an empty line."""
     for paragraph in (FOLDER / name).read_text().strip().split("\n\n"):
         title, *lines = paragraph.split("\n")
         edits = "\n".join(line for line in lines if not line.startswith("! "))
-        told = [line.removeprefix("! ") for line in lines if line.startswith("! ")]
-        yield MatrixEdit(title.removeprefix("# "), edits, told)
+        reported = [line.removeprefix("! ") for line in lines if line.startswith("! ")]
+        yield MatrixEdit(title.removeprefix("# "), edits, reported)

@@ -1,7 +1,5 @@
 """An engine in memory: it has names, tags and registries like a real one, and does what a test tells it to."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -71,7 +69,7 @@ class FakeEngine:
     `script` is what builds tell, an exception in it is raised there; `late` is raised by the engine after a build
     has named its image. `run_output` is what containers say, an exception in it is raised there. `remote` is what
     registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to go
-    over the network. `emulates`: it runs programs of every platform; `tried` are those that it was asked for.
+    over the network. `emulates`: it runs programs of every platform; `tried` are the platforms of its checks.
     `holds` is the inventory of its images; without one, `run_output` answers for it.
     """
 
@@ -91,7 +89,7 @@ class FakeEngine:
     contexts: list[list[str]] = field(default_factory=list)
     ran: list[RunRequest] = field(default_factory=list)
     open_containers: int = 0
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     known: Mapping[str, LocalImage] = field(default_factory=dict)
     holds: Mapping[str, Any] | None = field(default_factory=lambda: INVENTORY)
     emulates: bool = False
@@ -111,7 +109,7 @@ class FakeEngine:
         return self.emulates or platform == self.found.platform
 
     def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
-        self.asked.append("inventory")
+        self.requested.append("inventory")
         self.known = known
         images: dict[str, list[str]] = {}
         for name, image in self.names.items():
@@ -191,14 +189,14 @@ class FakeEngine:
     def _run(self, request: RunRequest) -> Generator[Line | Exit, None, None]:
         self.open_containers += 1
         try:
-            for said in self._story(request):
+            for said in self._output(request):
                 if isinstance(said, BaseException):
                     raise said
                 yield _with_nonce(said, request)
         finally:
             self.open_containers -= 1
 
-    def _story(self, request: RunRequest) -> Sequence[Line | Exit | BaseException]:
+    def _output(self, request: RunRequest) -> Sequence[Line | Exit | BaseException]:
         if self.holds is None or "--contents-only" not in request.command:
             return self.run_output
         return Line(stream="stdout", text=json.dumps(self.holds)), Exit(status=0, out_of_memory=False)
@@ -228,7 +226,7 @@ def _labels(dockerfile: str) -> dict[str, str]:
 
 
 def _with_nonce(said: Line | Exit, order: RunRequest) -> Line | Exit:
-    """The suite's first event repeats what this run was told, unless its run_output says something else."""
+    """The suite's first event repeats the nonce of this run, unless its run_output says something else."""
     if isinstance(said, Exit) or '"event": "suite"' not in said.text or '"nonce"' in said.text:
         return said
     nonce = order.command[list(order.command).index("--nonce") + 1]

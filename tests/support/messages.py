@@ -1,7 +1,5 @@
 """Messages of errors, compared as a whole: what failed, why, and the next step."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

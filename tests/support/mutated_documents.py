@@ -1,7 +1,5 @@
 """Hypothesis strategies of hostile documents: a valid one with some of its values, names or bytes changed."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Small images in a registry in memory, for tests of what looks into images."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -63,7 +61,7 @@ def put_image(
     platform: str = "linux/amd64",
     created: str = "2026-11-01T00:00:00Z",
 ) -> Manifest:
-    """Put an image of layers, lowest first, and let a tag lead to it."""
+    """Put an image of layers, lowest first, and point a tag to it."""
     system, architecture = platform.split("/")
     described, diff_ids = [], []
     for files in layers:

@@ -1,7 +1,5 @@
 """A package index on loopback: pages in both forms of PEP 503 and 691, files, metadata beside them, and byte ranges."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -31,7 +29,7 @@ class File:
 
 @dataclass
 class PackageIndex:
-    """Files by project, answers to single paths, and what was asked. `cached`: clients may keep answers for an hour."""
+    """Files by project, answers to single paths, and the requests. `cached`: clients may keep answers for an hour."""
 
     url: str = ""
     form: str = JSON
@@ -39,7 +37,7 @@ class PackageIndex:
     cached: bool = False
     files: dict[str, list[File]] = field(default_factory=dict)
     answers: dict[str, tuple[int, str, bytes]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     sent: int = 0
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
@@ -97,11 +95,11 @@ def _digest(text: str) -> str:
 
 class _Handler(AnyMethod):
     def answer(self) -> None:
-        here: PackageIndex = cast("Server", self.server).subject
-        here.asked.append(self.path)
-        status, kind, content = here.answer(self.path)
+        subject: PackageIndex = cast("Server", self.server).subject
+        subject.requested.append(self.path)
+        status, kind, content = subject.answer(self.path)
         span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        partial = status == 200 and span is not None and here.ranges
+        partial = status == 200 and span is not None and subject.ranges
         whole = len(content)
         if partial and span:
             first, last = _bounds(span, whole)
@@ -109,12 +107,12 @@ class _Handler(AnyMethod):
         self.send_response(status)
         if partial:
             self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
-        if here.cached:
+        if subject.cached:
             self.send_header("Cache-Control", "max-age=3600")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        here.sent += len(content)
+        subject.sent += len(content)
         try:
             if self.command != "HEAD":
                 self.wfile.write(content)

@@ -1,7 +1,5 @@
 """Faults planted in real images, and what the suite says of each."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

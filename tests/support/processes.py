@@ -1,14 +1,12 @@
 """Processes of this machine as tests look at them, and the rights of this one."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 def children() -> set[int]:
@@ -30,21 +28,21 @@ def without_root() -> Iterator[Path]:
 
     The whole process has another user and no capabilities, and keeps root as its saved user to come back
     (credentials(7)); a user other than root stays who they are. Without it, tests of missing permissions could not run
-    in a container, where everybody is root.
+    in a container, where every user is root.
     """
-    with _rights_of_nobody(), tempfile.TemporaryDirectory(prefix="tfimg-test-") as folder:
+    with _unprivileged(), tempfile.TemporaryDirectory(prefix="tfimg-test-") as folder:
         yield Path(folder)
 
 
 @contextmanager
-def _rights_of_nobody() -> Iterator[None]:
+def _unprivileged() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
     groups = os.getgroups()
     os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, 0)
-    os.setresuid(NOBODY, NOBODY, 0)
+    os.setresgid(UNPRIVILEGED, UNPRIVILEGED, 0)
+    os.setresuid(UNPRIVILEGED, UNPRIVILEGED, 0)
     try:
         yield
     finally:

@@ -1,7 +1,5 @@
 """Programs that stand where real ones would: a few lines of shell on a PATH of their own."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

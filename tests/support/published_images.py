@@ -1,7 +1,5 @@
 """Registries that fail and are shared, and images in them: what publishing meets."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

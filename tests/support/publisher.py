@@ -1,7 +1,5 @@
 """A machine that publishes, with an engine in memory and everything else real."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """An engine in memory that pushes into a registry in memory: what publishing through the command line meets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from support.memory_engine import FakeEngine

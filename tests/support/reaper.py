@@ -4,8 +4,6 @@ Its standard input is a pipe from pytest. The pipe ends when pytest does, howeve
 is an image that would have to be pulled.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

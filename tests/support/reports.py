@@ -1,7 +1,5 @@
 """Reports as a run writes them: a green one, and a red one with every outcome and an attack in every text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -4,8 +4,6 @@ It reads the file as plain data and has its own comparison of versions, so that 
 matrix's expansion or of the rules for GPUs cannot hide in it. Every condition is a plain predicate.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +45,7 @@ class Image:
         return hash(self.identifier)
 
 
-Asked = Mapping[str, str]
+Requested = Mapping[str, str]
 """Options as a user writes them: `{"--tf": "2.15"}`."""
 Meets = Callable[[Image], bool]
 
@@ -83,16 +81,16 @@ IMAGES = tuple(every_image())
 
 
 @cache
-def meets_version(asked: str, has: str, exact: int = 3) -> bool:
+def meets_version(requested: str, has: str, exact: int = 3) -> bool:
     """Compare by the rules of PEP 440, for the forms that `operator_of` knows."""
-    if asked == "latest":
+    if requested == "latest":
         return True
-    if asked[0].isdigit():
-        parts = asked.split(".")
-        if len(parts) >= exact or "post" in asked:
-            return numbers(asked) == numbers(has)
+    if requested[0].isdigit():
+        parts = requested.split(".")
+        if len(parts) >= exact or "post" in requested:
+            return numbers(requested) == numbers(has)
         return numbers(has)[: len(parts)] == tuple(map(int, parts))
-    return all(_in_range(bound.strip(), has) for bound in asked.split(","))
+    return all(_in_range(bound.strip(), has) for bound in requested.split(","))
 
 
 def _in_range(bound: str, has: str) -> bool:
@@ -149,18 +147,18 @@ def drives(image: Image, driver: str, gpu: str | None) -> bool:
     )
 
 
-def implied(asked: Asked) -> dict[str, str]:
+def implied(requested: Requested) -> dict[str, str]:
     """Return the options with those that follow from them."""
-    of_gpu = {"--cuda", "--cudnn", "--gpu", "--driver"} & asked.keys()
-    arm64 = asked.get("--gpu") in MATRIX["arm64_gpus"]
-    platform = asked.get("--platform", "linux/arm64" if arm64 else "linux/amd64")
+    of_gpu = {"--cuda", "--cudnn", "--gpu", "--driver"} & requested.keys()
+    arm64 = requested.get("--gpu") in MATRIX["arm64_gpus"]
+    platform = requested.get("--platform", "linux/arm64" if arm64 else "linux/amd64")
     (platform,) = [name for name, words in PLATFORMS.items() if platform in words]
-    return {**asked, "--device": asked.get("--device", "gpu" if of_gpu else "cpu"), "--platform": platform}
+    return {**requested, "--device": requested.get("--device", "gpu" if of_gpu else "cpu"), "--platform": platform}
 
 
-def conditions(asked: Asked) -> dict[str, Meets]:
+def conditions(requested: Requested) -> dict[str, Meets]:
     """Return what each option asks of an image. Without `--gpu`, a driver has no PTX to compile."""
-    gpu = asked.get("--gpu")
+    gpu = requested.get("--gpu")
     table: dict[str, Callable[[str], Meets]] = {
         "--tf": lambda text: lambda image: meets_version(text, image.tensorflow),
         "--python": lambda text: lambda image: meets_version(text, image.python),
@@ -173,26 +171,26 @@ def conditions(asked: Asked) -> dict[str, Meets]:
         "--gpu": lambda text: lambda image: runs(image, text) is not None,
         "--driver": lambda text: lambda image: drives(image, text, gpu),
     }
-    return {option: table[option](value) for option, value in asked.items()}
+    return {option: table[option](value) for option, value in requested.items()}
 
 
-def meetable(options: Asked) -> bool:
+def meetable(options: Requested) -> bool:
     """Return whether an image meets exactly these options, without what else they would imply."""
     wanted = conditions(options).values()
     return any(all(meets(image) for meets in wanted) for image in IMAGES)
 
 
-def answer(asked: Asked) -> str | None:
+def answer(requested: Requested) -> str | None:
     """Return the image that a request means: newest release, then the row's Python, then the newest Python."""
-    wanted = conditions(implied(asked)).values()
+    wanted = conditions(implied(requested)).values()
     met = [image for image in IMAGES if all(meets(image) for meets in wanted)]
     best = max(met, key=lambda one: (numbers(one.tensorflow), one.default, numbers(one.python)), default=None)
     return best.identifier if best else None
 
 
-def smallest_clash_size(asked: Asked) -> int:
+def smallest_clash_size(requested: Requested) -> int:
     """Return how many of the options, with what they imply, it takes that no image meets."""
-    whole = implied(asked)
+    whole = implied(requested)
     for size in range(1, len(whole) + 1):
         for options in combinations(whole, size):
             if not meetable({option: whole[option] for option in options}):

@@ -1,7 +1,5 @@
 """What the tests do in turns: another image every day, and one of the groups of long tests."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, date, datetime
 

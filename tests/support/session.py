@@ -4,8 +4,6 @@ pytest-xdist gives every worker session fixtures of its own. `once` runs an expe
 result to the others. The folder of the session lies in an environment variable, which workers inherit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -58,7 +56,7 @@ def label() -> dict[str, str]:
 
 
 def run_once(name: str, make: Callable[[], Any]) -> Any:
-    """Return what `make` returned (a JSON value) in the first worker that asked; the others wait for it.
+    """Return what `make` returned (a JSON value) in the first worker that needs it; the others wait for it.
 
     A failure is repeated to everyone, so that a build of minutes fails once.
     """

@@ -1,7 +1,5 @@
 """Commands in the shell blocks of documentation, and in the steps of its CI examples."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Keys for tests: two pairs that are the same in every run, and what a password opens."""
 
-from __future__ import annotations
-
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tfimg.attestations.keys import SigningKey, make_verifying_key

@@ -1,7 +1,5 @@
 """The documentation site as tests look at it: built offline, and its pages' links and anchors."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A folder of installed distributions, as an installer leaves it, that the suite's checks read."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence

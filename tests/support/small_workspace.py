@@ -1,9 +1,7 @@
-"""A workspace whose images are small: the base, a script in TensorFlow's place, a suite that says what it is told.
+"""A workspace whose images are small: the base, a script in TensorFlow's place, a suite with given outcomes.
 
 Its locks name no package. Everything else is real: matrix, plan, build, validation in a container, tags.
 """
-
-from __future__ import annotations
 
 import json
 import shutil

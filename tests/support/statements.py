@@ -1,7 +1,5 @@
 """An image in a registry with its attestations, for tests of who reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What the suite says on its standard output, event by event, for tests of who listens to it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an index has that agrees with a matrix: wheels made from the matrix's own facts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

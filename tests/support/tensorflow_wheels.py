@@ -1,7 +1,5 @@
 """Tiny wheels with the parts of TensorFlow's that state facts."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Two certificate authorities for tests, made anew in every run."""
-
-from __future__ import annotations
+"""Two certificate authorities for tests, made again in every run."""
 
 import trustme
 

@@ -1,7 +1,5 @@
 """Write wheels, lock them, and serve them as a package index."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """What publishing needs, in memory: engine, registry, keys, state folder, project and command line."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import Any

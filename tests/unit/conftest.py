@@ -1,7 +1,5 @@
 """What unit tests share: the project's own matrix, its images by identifier, and commands run in this process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """How `lock --fix` moves packages: with the real uv and a small index on loopback, for one image."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

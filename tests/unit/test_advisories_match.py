@@ -1,8 +1,5 @@
 """How names of one defect become one finding, which versions fix it, and how grave it is."""
 
-from __future__ import annotations
-
-import time
 from typing import Any
 
 import pytest
@@ -99,16 +96,15 @@ def test_a_finding_whose_advisory_names_another_package_stays_and_one_that_is_wi
     assert (found.identifier, found.fixed, found.bound, found.severity.score) == ("A-1", (), None, 9.8)
 
 
+@pytest.mark.timeout(60)  # a second on an idle machine
 def test_a_package_with_thousands_of_advisories_takes_seconds() -> None:
     about = affected("linux", *below("7"), ecosystem="Debian:12")
     linux = AuditedPackage(ecosystem="Debian:12", name="linux", version="6.1", installed="linux")
-    start = time.monotonic()
     found = find(
         linux,
         *(advisory(f"A-{number}", about) for number in range(10_000)),
         *(advisory(f"B-{number}", about, aliases=[f"B-{number + 1}"]) for number in range(2_000)),
     )
-    assert time.monotonic() - start < 10
     assert len(found) == 10_001
 
 

@@ -1,7 +1,5 @@
 """OSV's service, played on loopback: batches, pages, failures, and answers that lie."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -33,11 +31,11 @@ def test_packages_are_queried_in_one_batch_and_the_advisories_are_read() -> None
         assert {package: [one.identifier for one in some] for package, some in found.items()} == {
             IDNA: ["GHSA-1"], SSL: ["DSA-1"],
         }  # fmt: skip
-        assert server.asked[0][1]["queries"] == [
+        assert server.requested[0][1]["queries"] == [
             {"package": {"ecosystem": "PyPI", "name": "idna"}, "version": "3.4"},
             {"package": {"ecosystem": "Debian:12", "name": "openssl"}, "version": "3.0.14-1"},
         ]
-        assert sorted(path for path, _ in server.asked) == ["/v1/querybatch", "/v1/vulns/DSA-1", "/v1/vulns/GHSA-1"]
+        assert sorted(path for path, _ in server.requested) == ["/v1/querybatch", "/v1/vulns/DSA-1", "/v1/vulns/GHSA-1"]
         assert progress == [(1, 2), (2, 2)]
 
 
@@ -47,13 +45,13 @@ def test_the_other_names_of_tensorflow_are_queried_and_what_is_known_is_not() ->
         assert [one.identifier for one in make_service(server).find([cpu])[cpu]] == ["PYSEC-1"]
     with osv_server(ABOUT_IDNA) as server:
         service = make_service(server)
-        before, asked = service.find([IDNA]), len(server.asked)
+        before, requested = service.find([IDNA]), len(server.requested)
         assert service.find([IDNA]) == before
-        assert len(server.asked) == asked
+        assert len(server.requested) == requested
         newer = make_python_package("idna", "3.5")
         assert service.find([IDNA, newer])[newer][0].identifier == "GHSA-1"
-        assert [path for path, _ in server.asked[asked:]] == ["/v1/querybatch"]
-        assert len(server.asked[-1][1]["queries"]) == 1
+        assert [path for path, _ in server.requested[requested:]] == ["/v1/querybatch"]
+        assert len(server.requested[-1][1]["queries"]) == 1
 
 
 def test_a_batch_has_at_most_a_thousand_queries() -> None:
@@ -61,7 +59,7 @@ def test_a_batch_has_at_most_a_thousand_queries() -> None:
     about = advisory("A-1", affected("p2000", *below("2")), affected("p1000", *below("2")))
     with osv_server(about) as server:
         found = make_service(server).find(many)
-        assert [len(body["queries"]) for _, body in server.asked if body] == [1000, 1000, 1]
+        assert [len(body["queries"]) for _, body in server.requested if body] == [1000, 1000, 1]
         assert [package.name for package, some in found.items() if some] == ["p1000", "p2000"]
 
 
@@ -69,9 +67,9 @@ def test_pages_of_an_answer_are_followed() -> None:
     many = [advisory(f"A-{number}", affected("idna", *below("9"))) for number in range(7)]
     with osv_server(*many, page=3) as server:
         assert len(make_service(server).find([IDNA, SSL])[IDNA]) == 7
-        asked = [body["queries"] for _, body in server.asked if body]
-        assert [len(queries) for queries in asked] == [2, 1, 1]
-        assert asked[2] == [{**asked[0][0], "page_token": "6"}]
+        requested = [body["queries"] for _, body in server.requested if body]
+        assert [len(queries) for queries in requested] == [2, 1, 1]
+        assert requested[2] == [{**requested[0][0], "page_token": "6"}]
 
 
 def test_an_answer_of_a_token_alone_is_not_the_end() -> None:
@@ -89,13 +87,13 @@ def test_a_service_that_names_too_many_advisories_gets_no_more_requests() -> Non
     with osv_server(answers={"/v1/querybatch": (200, answer)}) as server:
         with pytest.raises(NetworkError, match="it names more than 20000 advisories"):
             make_service(server).find([IDNA, SSL])
-        assert len(server.asked) == 1
+        assert len(server.requested) == 1
 
 
 def test_a_request_to_a_busy_service_is_repeated() -> None:
     with osv_server(ABOUT_IDNA, failures=4) as server:
         assert make_service(server).find([IDNA])[IDNA]
-        assert [path for path, _ in server.asked] == ["/v1/querybatch"] * 5 + ["/v1/vulns/GHSA-1"]
+        assert [path for path, _ in server.requested] == ["/v1/querybatch"] * 5 + ["/v1/vulns/GHSA-1"]
 
 
 def test_a_service_that_stays_busy_is_out_of_reach_or_refuses_is_an_error() -> None:
@@ -103,7 +101,7 @@ def test_a_service_that_stays_busy_is_out_of_reach_or_refuses_is_an_error() -> N
         with osv_server(ABOUT_IDNA, failures=failures, status=status) as server:
             with pytest.raises(NetworkError, match=message):
                 make_service(server).find([IDNA])
-            assert len(server.asked) == failures, "a refusal is not repeated"
+            assert len(server.requested) == failures, "a refusal is not repeated"
     with pytest.raises(NetworkError, match="Cannot read advisories from"):
         OsvService("http://127.0.0.1:9", retries=AT_ONCE).find([IDNA])
 
@@ -148,7 +146,7 @@ def test_a_service_that_lies_is_refused(lie: tuple[str, int, Any]) -> None:
             make_service(server).find([IDNA])
         assert "\x1b" not in str(caught.value)
         assert len(str(caught.value)) < 1000
-        assert all(asked.startswith("/v1/") for asked, _ in server.asked)
+        assert all(requested.startswith("/v1/") for requested, _ in server.requested)
 
 
 @pytest.mark.parametrize("url", ["ftp://a", "https://", "https://user:word@host", "host"])

@@ -1,7 +1,5 @@
 """The Python API: names that `tfimg` exports, and pages that use no others."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The architecture: packages import only lower ones, modules import without circles, the command line is on top."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import re
@@ -31,7 +29,7 @@ MODULES = {
     if "data" not in file.relative_to(ROOT).parts
 }
 FACADE = "tfimg"
-"""Its names are those of modules above it, which it imports when they are asked for."""
+"""Its names are those of modules above it, which it imports at their first use."""
 
 
 def name(file: Path) -> str:

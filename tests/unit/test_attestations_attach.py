@@ -1,7 +1,5 @@
 """Attestations are put where others look for it, once, beside what others have put there."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any
@@ -84,13 +82,6 @@ def test_what_is_there_is_not_sent_again(registry: MemoryRegistry) -> None:
     line = Line(registry)
     attach(line, IMAGE.digest, [ONE, OTHER], key=OURS)
     assert line.calls == [("find", IMAGE.digest), ("referrers", IMAGE.digest)]
-
-
-def test_all_statements_are_listed_at_once(registry: MemoryRegistry) -> None:
-    """The list under the fallback tag is written once."""
-    line = Line(registry)
-    attach(line, IMAGE.digest, [ONE, OTHER], key=OURS)
-    assert [name for name, _ in line.calls].count("refer") == 1
 
 
 def test_a_later_statement_and_another_signer_leave_what_is_there(registry: MemoryRegistry) -> None:

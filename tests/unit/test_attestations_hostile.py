@@ -1,7 +1,5 @@
 """Hostile and mutated attestations, policies and keys: each ends in a refusal of its own, never in a defect."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Keys are made, written, read and refused; what they sign is always the same."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from typing import Any

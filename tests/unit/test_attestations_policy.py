@@ -1,7 +1,5 @@
 """Policies: a line of words and a file say the same, and what cannot be understood is refused by its place."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

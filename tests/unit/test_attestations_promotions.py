@@ -1,7 +1,5 @@
 """Promotions and withdrawals: which of them count, what a tag's history is, and what reading it costs."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,4 @@
-"""Verifying believes what a key signed about these bytes, and refuses everything else with a message of its own."""
-
-from __future__ import annotations
+"""Verifying accepts what a key signed about these bytes, and refuses everything else with a message of its own."""
 
 import base64
 import json
@@ -11,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies
 
 from support.cases import cases
 from support.memory_registry import MemoryRegistry
@@ -94,11 +91,6 @@ def test_attestations_that_our_key_signed_for_this_digest_is_accepted() -> None:
     }  # fmt: skip
     by_digest = verified(published_registry(GREEN), IMAGE.digest)
     assert by_digest.image == f"registry.test:5000/team/tensorflow@{IMAGE.digest}"
-
-
-def test_one_of_several_keys_is_enough() -> None:
-    found = verify(published_registry(GREEN), "2.15", [THEIRS.verifying_key, OURS.verifying_key], ANYTHING, now=NOW)
-    assert found.signer == OURS.verifying_key.identifier
 
 
 def test_what_others_signed_is_passed_over() -> None:
@@ -218,26 +210,6 @@ def test_a_bundle_that_names_our_key_is_verified_though_its_envelope_names_none(
     expect_refusal(registry, TamperedError, "that key did not sign it")
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=strategies.data())
-def test_no_changed_byte_changes_the_verified_result(data: strategies.DataObject) -> None:
-    """Whoever may write to the registry changes one byte of an envelope; all digests are right."""
-    true = verified(published_registry(ON_GPU)).statements
-    contents = [sign_statement(one, OURS) for one in make_statements(ON_GPU)]
-    number = data.draw(strategies.integers(0, len(contents) - 1))
-    changed = bytearray(contents[number])
-    changed[data.draw(strategies.integers(0, len(changed) - 1))] = data.draw(strategies.integers(0, 255))
-    contents[number] = bytes(changed)
-    registry = published_registry()
-    for content in contents:
-        put_envelope(registry, content)
-    try:
-        found = verified(registry)
-    except (TamperedError, UnsignedError, PolicyViolation):
-        return
-    assert all(one in true for one in found.statements)
-
-
 def test_a_blob_with_other_bytes_is_refused() -> None:
     registry = published_registry(GREEN)
     registry.blobs = {digest: content[::-1] for digest, content in registry.blobs.items()}
@@ -296,17 +268,6 @@ def test_a_level_that_is_too_low_is_named_with_the_required_one(reference: str, 
     expect_refusal(published_registry(LINKED), PolicyViolation, says, reference, require=require)
     assert verified(published_registry(LINKED), "2.15").outcome.level == "linked"
     assert verified(published_registry(LINKED), "2.15-gpu", require="linked")
-
-
-@pytest.mark.parametrize("tag", ["2.15-gpu", "2.15-gpu-py3.11", "latest-gpu-arm64", "2.15-tpu"])
-@pytest.mark.parametrize("require", ["", "validated"])
-def test_a_tag_that_names_a_device_is_not_kept_by_an_image_for_another(tag: str, require: str) -> None:
-    registry = published_registry(GREEN)
-    registry.put(tag, IMAGE)
-    device = tag.split("-")[1]
-    says = rf"{tag} is 2\.15\.1-cpu-py3\.11, but its tag {tag} states {device.upper()}"
-    expect_refusal(registry, PolicyViolation, says, tag, require=require)
-    assert verified(registry, IMAGE.digest, require=require)
 
 
 def test_a_tag_beside_a_digest_is_kept_to_what_it_promises() -> None:
@@ -491,12 +452,6 @@ def test_of_two_results_of_one_second_the_one_that_is_no_pass_counts(other: Repo
         attach(registry, IMAGE.digest, make_statements(second), key=key)
         with pytest.raises(PolicyViolation):
             verify(registry, "2.15-gpu", [OURS.verifying_key, THEIRS.verifying_key], ANYTHING, now=NOW)
-
-
-def test_a_newer_result_of_a_lower_level_keeps_the_older_level() -> None:
-    """A machine without a GPU passed everything that it could run: no contradiction."""
-    registry = published_registry(ON_GPU, on("2026-01-10", LINKED))
-    assert verified(registry, "2.15-gpu").outcome.level == "validated"
 
 
 def predicate_of(report: Report, **changed: Any) -> dict[str, Any]:

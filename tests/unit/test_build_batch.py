@@ -1,7 +1,5 @@
 """Many images on engines that are small, full, or die: who builds what, and how many at once."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -153,8 +151,8 @@ def test_builders_of_one_engine_share_its_disk(plans: list[Plan]) -> None:
     assert attempts.most == 2
 
 
-def dying_engine(name: str, *, once: bool = False) -> Callable[[Plan, Builder], None]:
-    """An attempt at which an engine dies: at its second image, or at once."""
+def dying_engine(name: str) -> Callable[[Plan, Builder], None]:
+    """An attempt at which an engine dies: at its second image."""
     seen: list[str] = []
 
     def act(plan: Plan, at: Builder) -> None:
@@ -162,7 +160,7 @@ def dying_engine(name: str, *, once: bool = False) -> Callable[[Plan, Builder], 
             time.sleep(0.01)
             return
         seen.append(plan.spec.identifier)
-        if once or len(seen) > 1:
+        if len(seen) > 1:
             at.engine.dead = True  # type: ignore[attr-defined]
             raise GONE
 

@@ -1,7 +1,5 @@
 """Building one image: the candidate, its base, and the report, also without the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +73,7 @@ STAGES = {"wheels": "oci-layout:///layers@sha256:0"}
 
 
 class Connections(TestEnvironment):
-    """Has a proxy, and layers that are made here."""
+    """Has a proxy, and layers of its own."""
 
     network = NETWORK
 

@@ -1,7 +1,5 @@
 """`builder/changelog.py`: the section of one version, or why there is none."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -55,9 +53,7 @@ def test_it_prints_one_section_with_the_links_that_it_uses(tmp_path: Path) -> No
         "### Fixed\n- What [#7] describes.\n\n### Removed\n* The other.\n\n[#7]: https://example.com/7\n"
     )
 
-
-def test_the_last_section_ends_before_the_links(tmp_path: Path) -> None:
-    assert section(tmp_path, "0.1.0").stdout == "- First.\n"
+    assert section(tmp_path, "0.1.0").stdout == "- First.\n", "it ends before the links"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The command line, in process: what it prints where, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -46,7 +44,7 @@ def test_resolve_says_everything_about_an_image(tfimg: CliRunner, workspace: Wor
     }
 
 
-def test_resolve_explains_its_choice_when_asked(tfimg: CliRunner) -> None:
+def test_resolve_explains_its_choice_on_request(tfimg: CliRunner) -> None:
     ended = tfimg("resolve", "--tf", "2.15", "--gpu", "H100", "--explain", "--json")
     first, *_, last = ended.json["explanation"]
     assert first == "The matrix has 258 images."
@@ -135,16 +133,16 @@ def test_render_prints_a_dockerfile(tfimg: CliRunner, workspace: Workspace) -> N
 
 @pytest.mark.parametrize("variant", ["jupyter", "dev"])
 def test_a_build_without_tfimg_needs_the_committed_lock_of_a_variant(
-    variant: str, here: CliRunner, workspace_copy: Workspace
+    variant: str, in_copy: CliRunner, workspace_copy: Workspace
 ) -> None:
-    assert here("matrix", "render", f"{CPU}-{variant}").refusal(12) == (
+    assert in_copy("matrix", "render", f"{CPU}-{variant}").refusal(12) == (
         f"{CPU}-jupyter has no lock under {workspace_copy.images / 'locks'}. "
         f"Write it with `tfimg matrix lock {CPU}-jupyter`."
     )
     lock = workspace_copy.lock(f"{CPU}-jupyter", "variant")
     lock.parent.mkdir()
     lock.write_text(f"jupyterlab==4.5.10 --hash=sha256:{'0' * 64}\n")
-    assert f"locks/{CPU}-jupyter/variant.txt" in here("matrix", "render", f"{CPU}-{variant}").succeeded().stdout
+    assert f"locks/{CPU}-jupyter/variant.txt" in in_copy("matrix", "render", f"{CPU}-{variant}").succeeded().stdout
 
 
 @pytest.mark.parametrize("command", ["resolve", "plan"])
@@ -223,7 +221,7 @@ def test_quiet_leaves_results_and_errors(tfimg: CliRunner) -> None:
 
 
 @pytest.fixture
-def here(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
+def in_copy(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
     """Run commands in a copy of the workspace."""
     return replace(tfimg, environ={"TFIMG_WORKSPACE": str(workspace_copy.root)})
 
@@ -280,11 +278,11 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
 
 @pytest.mark.parametrize("case", SPOILT)
 def test_a_file_of_the_workspace_that_cannot_be_used_is_reported(
-    case: str, here: CliRunner, workspace_copy: Workspace
+    case: str, in_copy: CliRunner, workspace_copy: Workspace
 ) -> None:
     spoil, argv, code, says = SPOILT[case]
     spoil(workspace_copy)
-    assert says.replace("{root}", str(workspace_copy.root)) in here(*argv).refusal(code)
+    assert says.replace("{root}", str(workspace_copy.root)) in in_copy(*argv).refusal(code)
 
 
 REFUSALS = [
@@ -310,23 +308,23 @@ REFUSALS = [
 def test_a_refusal_is_a_paragraph_on_stderr_and_its_own_code(
     argv: list[str], code: int, kind: str, tfimg: CliRunner
 ) -> None:
-    plain, told = tfimg(*argv), tfimg(*argv, "--json")
+    plain, reported = tfimg(*argv), tfimg(*argv, "--json")
     message = plain.refusal(code)
     assert "\n" not in message
     assert plain.stdout == ""
-    assert told.json == {"event": "error", "error": kind, "message": message, "exit_code": code}
-    assert told.refusal(code) == message
+    assert reported.json == {"event": "error", "error": kind, "message": message, "exit_code": code}
+    assert reported.refusal(code) == message
 
 
 def test_a_plan_needs_no_engine(tfimg: CliRunner) -> None:
-    plain, told = (
+    plain, reported = (
         tfimg("plan", "2.15.1-cpu-py3.11").succeeded(),
         tfimg("plan", "2.15.1-cpu-py3.11", "--json").succeeded(),
     )
     assert "how an engine compresses the layers is not known" in plain.stderr
     assert plain.lines[0].split() == ["identifier", "2.15.1-cpu-py3.11"]
-    assert (told.json["engine"], told.json["compression"]) == (None, None)
-    assert "tensorflow-python" in told.json["layers"]
+    assert (reported.json["engine"], reported.json["compression"]) == (None, None)
+    assert "tensorflow-python" in reported.json["layers"]
 
 
 CLASHES = [
@@ -348,13 +346,13 @@ CLASHES = [
 def test_a_clash_names_its_reasons_and_what_would_work_for_people_and_programs(
     argv: list[str], code: int, kind: str, tfimg: CliRunner
 ) -> None:
-    told = tfimg(*argv, "--json")
-    assert (told.json["error"], told.json["exit_code"]) == (kind, code)
+    reported = tfimg(*argv, "--json")
+    assert (reported.json["error"], reported.json["exit_code"]) == (kind, code)
     message = tfimg(*argv).refusal(code)
-    assert message == told.json["message"]
-    assert all(asked in message for asked in told.json["clash"])
-    assert all(f"\n  {reason}\n" in message for reason in told.json["reasons"])
-    requests = [f"\n  {one['request']}  ({one['identifier']})" for one in told.json["nearest"]]
+    assert message == reported.json["message"]
+    assert all(requested in message for requested in reported.json["clash"])
+    assert all(f"\n  {reason}\n" in message for reason in reported.json["reasons"])
+    requests = [f"\n  {one['request']}  ({one['identifier']})" for one in reported.json["nearest"]]
     assert message.endswith(f"What would work:{''.join(requests)}")
 
 
@@ -402,12 +400,12 @@ MISSPELT = {
 def test_what_is_misspelt_is_named_with_what_is_nearest(line: str, tfimg: CliRunner) -> None:
     argv = shlex.split(line)
     assert tfimg(*argv).refusal(2) == MISSPELT[line]
-    told = {"event": "error", "error": "UsageError", "message": MISSPELT[line], "exit_code": 2}
-    assert tfimg("--json", *argv).json == told
-    assert tfimg(argv[0], "--json", *argv[1:]).json == told
+    reported = {"event": "error", "error": "UsageError", "message": MISSPELT[line], "exit_code": 2}
+    assert tfimg("--json", *argv).json == reported
+    assert tfimg(argv[0], "--json", *argv[1:]).json == reported
 
 
-def test_json_may_be_asked_for_before_the_command(tfimg: CliRunner) -> None:
+def test_json_may_be_requested_before_the_command(tfimg: CliRunner) -> None:
     assert tfimg("--json", "list", "2.15") == tfimg("list", "2.15", "--json")
     assert tfimg("--json", "list", "2.9") == tfimg("list", "2.9", "--json")
     assert tfimg("run", "--json", "none:1", "--", "x").stdout != ""
@@ -637,15 +635,15 @@ def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engi
 
 
 def test_a_record_is_kept_in_the_checkout_on_demand(
-    here: CliRunner, engine: FakeEngine, workspace_copy: Workspace
+    in_copy: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     record = workspace_copy.record(CPU)
     record.unlink(missing_ok=True)
-    here(*BUILD)
+    in_copy(*BUILD)
     assert not record.exists()
-    here(*BUILD, "--record")
+    in_copy(*BUILD, "--record")
     assert json.loads(record.read_text())["level"] == "validated"
-    assert here("resolve", "--tf", "2.15", "--json").json["level"] == "validated"
+    assert in_copy("resolve", "--tf", "2.15", "--json").json["level"] == "validated"
 
 
 @pytest.mark.parametrize("mirror", ["nonsense", "docker.io=", "=mirror.example.test"])
@@ -658,7 +656,7 @@ def test_an_invalid_mirror_is_an_error_before_anything_is_built(
     assert engine.built == []
 
 
-def test_a_mirror_is_asked_in_the_registry_s_place(tfimg: CliRunner, engine: FakeEngine) -> None:
+def test_a_mirror_is_used_in_the_registry_s_place(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.remote = {"mirror.example.test:5000/library/python:3.11-slim-bookworm": "sha256:m"}
     tfimg(*BUILD, "--base", "registry", "--mirror", "docker.io=mirror.example.test:5000")
     (order,) = engine.built
@@ -761,20 +759,20 @@ def test_an_image_that_cannot_be_judged_is_reported(
 
 
 def test_a_validation_is_recorded_for_an_image_of_the_lock_alone(
-    here: CliRunner, engine: FakeEngine, workspace_copy: Workspace
+    in_copy: CliRunner, engine: FakeEngine, workspace_copy: Workspace
 ) -> None:
     record = workspace_copy.record(CPU)
     record.unlink()
     claim = {"tfimg.identifier": CPU}
     engine.names = {"tf:x": stored_image(labels={**claim, "tfimg.lock": "sha256:other"})}
-    assert here("validate", "tf:x", "--record").refusal(2) == (
+    assert in_copy("validate", "tf:x", "--record").refusal(2) == (
         f"tf:x was not built from the lock of {CPU}; its label says sha256:other. Build it again with --record, "
         "or leave --record out."
     )
     assert (engine.ran, record.exists()) == ([], False)
     lock = hash_lock(workspace_copy.read_lock(CPU))
     engine.names = {"tf:x": stored_image(DIGEST, labels={**claim, "tfimg.lock": lock, "tfimg.recipe": DIGEST})}
-    assert here("validate", "tf:x", "--record").code == 0
+    assert in_copy("validate", "tf:x", "--record").code == 0
     recorded = json.loads(record.read_text())
     assert (recorded["lock"], recorded["digest"]) == (lock, DIGEST)
     assert recorded["recipe"] is None, "what an image says of itself is no proof that it was built so"
@@ -802,7 +800,7 @@ def test_local_wheels_are_taken_only_where_the_index_has_none(
 
 
 @pytest.mark.parametrize("level", ["linked", "validated"])
-def test_a_level_that_cannot_be_shown_here_is_refused_before_the_build(
+def test_a_level_that_this_machine_cannot_prove_is_refused_before_the_build(
     level: str, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     ended = tfimg("build", "--tf", "2.15", "--cuda", "12", "--level", level)

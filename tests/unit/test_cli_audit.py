@@ -1,7 +1,5 @@
 """`tfimg matrix audit`: locks, images of the engine and of a registry; findings, accepted risks, exit codes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -106,7 +104,7 @@ def test_rich_s_markup_and_terminal_sequences_of_an_advisory_are_text(
 
 
 @pytest.fixture
-def here(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
+def in_copy(tfimg: CliRunner, workspace_copy: Workspace) -> CliRunner:
     tfimg.environ = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
     return tfimg
 
@@ -121,43 +119,43 @@ def accept(
     replace_risks(workspace.matrix, risk)
 
 
-def test_an_accepted_risk_is_shown_and_green(here: CliRunner, workspace_copy: Workspace, osv: OsvServer) -> None:
+def test_an_accepted_risk_is_shown_and_green(in_copy: CliRunner, workspace_copy: Workspace, osv: OsvServer) -> None:
     accept(workspace_copy)
-    ended = here("matrix", "audit", IMAGE, "--osv", osv.url).succeeded()
+    ended = in_copy("matrix", "audit", IMAGE, "--osv", osv.url).succeeded()
     assert f"accepted until 2027-01-31: bounded by TensorFlow {IMAGE}" in ended.lines[1]
     assert ended.lines[-1].endswith("1 advisory, 1 of them accepted (" + osv.url + ")")
 
 
 def test_an_acceptance_is_about_the_images_of_its_pattern(
-    here: CliRunner, workspace_copy: Workspace, osv: OsvServer
+    in_copy: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, images="*-py3.10")
-    ended = here("matrix", "audit", "2.15.1-cpu-py3.9", IMAGE, "--osv", osv.url, "--json")
+    ended = in_copy("matrix", "audit", "2.15.1-cpu-py3.9", IMAGE, "--osv", osv.url, "--json")
     assert [(bool(one["accepted"]), one["images"]) for one in ended.documents[0]["findings"]] == [
         (False, ["2.15.1-cpu-py3.9"]), (True, [IMAGE]),
     ]  # fmt: skip
     assert (ended.code, ended.documents[0]["unused"]) == (1, [])
     accept(workspace_copy, package="idna")
-    (unused,) = here("matrix", "audit", IMAGE, "--osv", osv.url, "--json").documents[0]["unused"]
+    (unused,) = in_copy("matrix", "audit", IMAGE, "--osv", osv.url, "--json").documents[0]["unused"]
     assert (unused["package"], unused["advisories"]) == ("idna", ["GHSA-1"])
 
 
 def test_a_risk_of_tensorflow_covers_the_package_for_cpus(
-    here: CliRunner, workspace_copy: Workspace, osv: OsvServer
+    in_copy: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, package="tensorflow")
     osv.advisories = [advisory("GHSA-1", affected("tensorflow", *below("2.21")))]
-    ended = here("matrix", "audit", IMAGE, "--osv", osv.url, "--json").succeeded()
+    ended = in_copy("matrix", "audit", IMAGE, "--osv", osv.url, "--json").succeeded()
     assert [one["package"] for one in ended.documents[0]["findings"]] == ["tensorflow-cpu"]
 
 
 @pytest.mark.parametrize("package", ["keras", "no-such-package"])
 def test_an_expired_acceptance_is_an_error_whatever_it_is_about(
-    package: str, here: CliRunner, workspace_copy: Workspace, osv: OsvServer
+    package: str, in_copy: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, review_by="2026-11-21", package=package)
     osv.advisories = [WERKZEUG]
-    message = here("matrix", "audit", IMAGE, "--osv", osv.url, "-q")
+    message = in_copy("matrix", "audit", IMAGE, "--osv", osv.url, "-q")
     assert message.code == 1
     assert (
         f"1 accepted risk of matrix.yaml is past the day of review: GHSA-1 of {package} (2026-11-21)." in message.stderr
@@ -166,23 +164,23 @@ def test_an_expired_acceptance_is_an_error_whatever_it_is_about(
 
 
 def test_an_acceptance_holds_on_its_last_day_and_is_over_the_day_after(
-    here: CliRunner, workspace_copy: Workspace, osv: OsvServer
+    in_copy: CliRunner, workspace_copy: Workspace, osv: OsvServer
 ) -> None:
     accept(workspace_copy, review_by="2026-11-22")
-    here("matrix", "audit", IMAGE, "--osv", osv.url).succeeded()
+    in_copy("matrix", "audit", IMAGE, "--osv", osv.url).succeeded()
     workspace_copy.matrix.write_text(workspace_copy.matrix.read_text().replace("2026-11-22}", "2026-11-21}"))
-    ended = here("matrix", "audit", IMAGE, "--osv", osv.url, "--json")
+    ended = in_copy("matrix", "audit", IMAGE, "--osv", osv.url, "--json")
     assert ended.documents[0]["findings"][0]["accepted"] is None
 
 
-def test_an_acceptance_without_reason_or_twice_is_refused(here: CliRunner, workspace_copy: Workspace) -> None:
+def test_an_acceptance_without_reason_or_twice_is_refused(in_copy: CliRunner, workspace_copy: Workspace) -> None:
     accept(workspace_copy)
     text = workspace_copy.matrix.read_text()
     line = next(line for line in text.splitlines() if "GHSA-1" in line)
     workspace_copy.matrix.write_text(text.replace(line, f"{line}\n{line}"))
-    assert "accepted_risks[1]: GHSA-1 of keras is already at accepted_risks[0]" in here("list").refusal(2)
+    assert "accepted_risks[1]: GHSA-1 of keras is already at accepted_risks[0]" in in_copy("list").refusal(2)
     workspace_copy.matrix.write_text(text.replace("reason: bounded by TensorFlow, ", ""))
-    assert "accepted_risks[0].reason: field required" in here("list").refusal(2)
+    assert "accepted_risks[0].reason: field required" in in_copy("list").refusal(2)
 
 
 # Images

@@ -1,7 +1,5 @@
 """Many images by one command, in process: what is made, what is left alone, what it says and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -92,11 +90,11 @@ def spoil(environment: TestEnvironment, *identifiers: str) -> Picky:
 def test_what_is_there_and_unchanged_is_left_alone(tfimg: CliRunner, engine: FakeEngine) -> None:
     tfimg(*MANY)
     before = dict(engine.names)
-    engine.asked.clear()
+    engine.requested.clear()
     ended = tfimg(*MANY, "--json")
     assert (ended.code, ended.statuses) == (0, dict.fromkeys(THREE, "unchanged"))
     assert (len(engine.built), len(suites(engine)), engine.names) == (3, 3, before)
-    assert engine.asked == ["inventory"], "one question for all images"
+    assert engine.requested == ["inventory"], "one question for all images"
     one = ended.events("result")[0]
     assert (one["level"], one["reused"], one["digest"]) == ("validated", True, before[one["tags"][0]].digest)
 
@@ -123,12 +121,12 @@ CHANGED = {
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_what_has_changed_is_made_again(what: str, tfimg: CliRunner, workspace_copy: Workspace) -> None:
-    here = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
-    tfimg(*MANY, **here)
+    variables = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
+    tfimg(*MANY, **variables)
     file = workspace_copy.images / CHANGED[what]
     file.write_text(f"{file.read_text()}# changed\n")
     changed = THREE[:1] if what == "lock" else THREE
-    again = tfimg(*MANY, "--json", **here).statuses
+    again = tfimg(*MANY, "--json", **variables).statuses
     assert again == {name: "built" if name in changed else "unchanged" for name in THREE}
 
 
@@ -238,7 +236,7 @@ REFUSED = {
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_does_not_go_together_is_refused(line: str, tfimg: CliRunner, engine: FakeEngine) -> None:
     assert tfimg("build", *line.split()).refusal(2) == REFUSED[line]
-    assert engine.asked == []
+    assert engine.requested == []
 
 
 def test_a_summary_is_written_as_json_and_junit(tfimg: CliRunner, environment: TestEnvironment, tmp_path: Path) -> None:
@@ -255,12 +253,12 @@ def test_a_summary_is_written_as_json_and_junit(tfimg: CliRunner, environment: T
 def test_what_is_proven_is_recorded_for_each_image_also_for_an_unchanged_one(
     tfimg: CliRunner, workspace_copy: Workspace, engine: FakeEngine
 ) -> None:
-    here = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
+    variables = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
     for name in THREE:
         workspace_copy.record(name).unlink(missing_ok=True)
-    tfimg(*MANY, **here)
+    tfimg(*MANY, **variables)
     assert not workspace_copy.record(THREE[0]).exists()
-    assert tfimg(*MANY, "--record", "--json", **here).statuses == dict.fromkeys(THREE, "unchanged")
+    assert tfimg(*MANY, "--record", "--json", **variables).statuses == dict.fromkeys(THREE, "unchanged")
     for name in THREE:
         report = json.loads(workspace_copy.record(name).read_text())
         tag = f"tfimg/tensorflow:{name}"
@@ -482,12 +480,12 @@ def test_a_run_over_many_images_that_changes_nothing_is_over_at_once(
     many = ("build", "*-cpu-py3.11", "--json")
     count = sum(spec.identifier.endswith("-cpu-py3.11") for spec in specs)
     assert tfimg(*many, "--jobs", "8").code == 0
-    engine.asked.clear()
+    engine.requested.clear()
     began = time.process_time()
     ended = tfimg(*many)
     seconds = time.process_time() - began
     assert list(ended.statuses.values()) == ["unchanged"] * count
-    assert engine.asked == ["inventory"]
+    assert engine.requested == ["inventory"]
     assert seconds < 2.0 * count / 90
 
 

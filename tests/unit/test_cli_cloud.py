@@ -1,6 +1,4 @@
-"""`tfimg cloud-init`: what is asked, and what comes of it."""
-
-from __future__ import annotations
+"""`tfimg cloud-init`: its options, and what comes of them."""
 
 import shlex
 from collections.abc import Callable
@@ -80,7 +78,7 @@ def test_a_cloud_without_the_device_is_refused(cloud_init: Run) -> None:
 
 def test_a_wheel_comes_by_its_hash_and_never_by_a_name(tfimg: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "tfimg.pub").write_text(KEY)
-    asked = (
+    requested = (
         "cloud-init",
         "--cloud",
         "aws",
@@ -91,10 +89,10 @@ def test_a_wheel_comes_by_its_hash_and_never_by_a_name(tfimg: CliRunner, tmp_pat
         "--jupyter",
     )
     for option in ((), ("--tfimg", "tfimg==1.2"), ("--tfimg", WHEEL.partition("#")[0])):
-        refusal = tfimg(*asked, *option).refusal(2)
+        refusal = tfimg(*requested, *option).refusal(2)
         assert "#sha256=HASH" in refusal
         assert "sha256sum dist/tfimg-*.whl" in refusal
-    found = tfimg(*asked, "--tfimg", WHEEL).succeeded().stdout
+    found = tfimg(*requested, "--tfimg", WHEEL).succeeded().stdout
     assert shlex.split(setting(found, "TFIMG")) == [WHEEL]
 
 
@@ -105,8 +103,8 @@ def test_a_digest_says_nothing_and_the_options_do(cloud_init: Run) -> None:
 
 
 def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run) -> None:
-    told = "2.15.1-cpu-py3.11 is for a CPU, but --device is gpu."
-    assert told in cloud_init("--device", "gpu", image="host.example/tf:2.15-cpu").refusal(14)
+    reported = "2.15.1-cpu-py3.11 is for a CPU, but --device is gpu."
+    assert reported in cloud_init("--device", "gpu", image="host.example/tf:2.15-cpu").refusal(14)
 
 
 def test_a_key_that_is_not_there_is_reported(cloud_init: Run) -> None:
@@ -151,7 +149,7 @@ def test_an_invalid_command_is_refused(cloud_init: Run, line: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["validatd", ",", "max-age=30"])
-def test_what_cannot_be_required_is_refused_here_and_not_by_the_machine(cloud_init: Run, words: str) -> None:
+def test_what_cannot_be_required_is_refused_before_the_machine_starts(cloud_init: Run, words: str) -> None:
     assert "is not a valid requirement" in cloud_init("--require", words).refusal(2)
 
 
@@ -167,6 +165,14 @@ def test_user_data_is_written_to_a_file_and_the_cloud_command_is_printed(cloud_i
         "Container-Optimized OS",
     ):
         assert name in ended.stderr
+
+
+def test_what_a_private_registry_needs_is_printed_with_the_command(cloud_init: Run, tmp_path: Path) -> None:
+    image, file = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/tensorflow:2.15-gpu", tmp_path / "user-data"
+    ended = cloud_init("--output", str(file), image=image).succeeded()
+    assert f"--user-data file://{file} --iam-instance-profile Name=ROLE" in ended.stderr
+    assert "Credentials: 123456789012.dkr.ecr.eu-west-1.amazonaws.com is read as the machine's own" in ended.stderr
+    assert "instance profile" in cloud_init("--json", image=image).json["credentials"]
 
 
 def test_the_command_quotes_the_name_of_the_file(cloud_init: Run, tmp_path: Path) -> None:

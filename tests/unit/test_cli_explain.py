@@ -1,7 +1,5 @@
 """`tfimg explain`, and errors that end with what is known about them."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable, Sequence
@@ -102,8 +100,8 @@ def test_json_has_the_explanations_and_the_error(explain: CliRunner, monkeypatch
 
 
 def test_a_terminal_is_not_waited_for(explain: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = os.openpty()
-    with os.fdopen(there) as terminal, os.fdopen(here):
+    near, far = os.openpty()
+    with os.fdopen(far) as terminal, os.fdopen(near):
         monkeypatch.setattr("sys.stdin", terminal)
         message = explain().refusal(2)
     assert "standard input is a terminal" in message
@@ -161,9 +159,9 @@ def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
     known = find_cause(words, suite=workspace.validation)
     assert known is not None
     assert unknown.next_step != known.fix
-    told = {one.name: one for one in diagnose(replace(case, suite=workspace.validation))}
-    assert told["gpu"].next_step == known.fix
-    assert told["processor"].next_step is None
+    reported = {one.name: one for one in diagnose(replace(case, suite=workspace.validation))}
+    assert reported["gpu"].next_step == known.fix
+    assert reported["processor"].next_step is None
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Extra packages on top, through commands: build, then what reads its labels. Real uv, an index on loopback."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -75,7 +73,7 @@ def test_a_conflict_is_refused_before_anything_is_built(tfimg: CliRunner, engine
     for arguments in (("--tf", "2.15"), ("2.15.1-cpu-py3.1?",)):
         message = tfimg("build", *arguments, "--with", "pandas,numpy>=2")
         assert message.code == 4
-        assert "numpy>=2 conflicts with numpy 1.26.4, which TensorFlow 2.15.1 was locked with." in message.stderr
+        assert "numpy>=2 conflicts with TensorFlow 2.15.1, which needs numpy<2.0.0,>=1.23.5;" in message.stderr
     assert engine.built == []
 
 
@@ -156,13 +154,52 @@ def test_a_plan_says_what_a_build_would_put_on_top(tfimg: CliRunner, engine: Fak
     assert job["command"] == (
         f"tfimg build {IMAGE} --requirements=mine.txt '--with=pandas<3' --apt=apt.txt --as-of=2024-02-01"
     )
-    assert "added by a user asked: companion, pandas<3; Python: companion 2.15.0, pandas 2.2.0;" in " ".join(
-        tfimg("plan", *options).succeeded().stdout.split()
-    )
+    shown = " ".join(tfimg("plan", *options).succeeded().stdout.split())
+    assert "added by a user asked: companion, pandas<3; Debian: tree, ffmpeg 7:5.1" in shown
+    assert "pandas 2.2.0 2024-01-20" in shown
     assert (engine.built, engine.names) == ([], {})
     tfimg("build", *options).succeeded()
     assert set(planned["tags"]) == {name for name in engine.names if "base" not in name}
     assert extra_labels(engine)["lock"] == planned["extra_packages"]["lock"]
+
+
+def test_a_plan_says_of_what_day_packages_are_and_what_they_move(tfimg: CliRunner) -> None:
+    options = ("2.15.1-cpu-py3.11", "--with", "pandas<2.2.1,mover,wheel<0.46,steady")
+    planned = tfimg("plan", *options, "--json").succeeded().json
+    found = {one["name"]: one for one in planned["packages"]}
+    assert list(found) == ["mover", "packaging", "pandas", "steady", "wheel"]
+    assert (found["mover"]["uploaded"], found["mover"]["is_asked"], found["mover"]["newest"]) == (
+        "2024-01-01",
+        True,
+        None,
+    )
+    assert (found["packaging"]["before"], found["packaging"]["is_asked"]) == ("24.0", False)
+    assert (found["packaging"]["newest"], found["packaging"]["newest_day"]) == ("24.0", "2024-03-10")
+    assert found["pandas"]["newest"] is None, "the request bounds it"
+    assert found["wheel"]["fix"] == "fixes CVE-2026-24049"
+    (note,) = planned["notes"]
+    assert note.startswith("wheel 0.45.0 replaces 0.46.2, which fixes CVE-2026-24049")
+    shown = tfimg("plan", *options).succeeded().stdout
+    assert "packaging 23.2 2023-10-01 - 24.0 24.0 of 2024-03-10" in " ".join(shown.split())
+    assert note in shown
+
+
+def test_debian_packages_are_named_in_the_command_too(tfimg: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "tools").write_text("git")
+    packages = ("--apt", "libgl1,libglib2.0-0=2.74", "--apt", "tools")
+    planned = tfimg("plan", "2.15.1-cpu-py3.11", *packages, "--json").succeeded().json
+    assert planned["extra_packages"]["system_packages"] == ["libgl1", "libglib2.0-0=2.74", "git"]
+    refused = tfimg("plan", "2.15.1-cpu-py3.11", "--apt", "libgl1,Git").refusal(2)
+    assert refused.startswith("--apt: 'Git' is not the name of a Debian package.")
+
+
+def test_a_build_says_what_debian_packages_the_wheels_need(tfimg: CliRunner) -> None:
+    needed = "opencv-python needs Debian's libgl1 and libglib2.0-0: add --apt libgl1,libglib2.0-0"
+    for command in ("build", "plan"):
+        ended = tfimg(command, "2.15.1-cpu-py3.11", "--with", "opencv-python").succeeded()
+        assert needed in ended.stdout + ended.stderr
+    there = tfimg("build", "2.15.1-cpu-py3.11", "--with", "opencv-python", "--apt", "libgl1,libglib2.0-0").succeeded()
+    assert "needs Debian's" not in there.stdout + there.stderr
 
 
 def test_jobs_of_a_plan_resolve_packages_as_of_its_day(tfimg: CliRunner) -> None:
@@ -185,7 +222,7 @@ def test_a_plan_of_packages_alone_is_the_image_that_a_build_makes(tfimg: CliRunn
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--with", "numpy>=2"), 4, "numpy>=2 conflicts with numpy 1.26.4, which TensorFlow 2.15.1 was locked with."),
+        (("--with", "numpy>=2"), 4, "numpy>=2 conflicts with TensorFlow 2.15.1, which needs numpy<2.0.0,>=1.23.5;"),
         (("--newest",), 2, "--newest is the day of extra packages, and none are requested."),
         (("--as-of", "2024-02-01"), 2, "--as-of is the day of extra packages, and none are requested."),
         (("--apt", "absent.txt"), 2, "absent.txt"),

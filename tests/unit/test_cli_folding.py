@@ -1,7 +1,5 @@
 """Texts on a terminal: folded at blanks, with commands in one piece."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """Attacks on `tfimg load` by who can change an archive but cannot sign: nothing unsigned decides what counts."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

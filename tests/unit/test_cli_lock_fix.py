@@ -1,7 +1,5 @@
 """The options of `tfimg matrix lock --fix`; what it does is in test_planted_advisories.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -93,4 +91,4 @@ def test_nothing_to_fix_needs_no_index_page_of_anything(tfimg: CliRunner, osv: O
     ended = tfimg("matrix", "lock", "--fix", "2.15.1-cpu-py3.10", "--osv", osv.url).succeeded()
     assert ended.lines == ["0 files changed; 0 fixes, 0 blocked"]
     assert "tfimg build" not in ended.stderr
-    assert index.asked == []
+    assert index.requested == []

@@ -1,7 +1,5 @@
 """`tfimg inspect`, `diff` and `scan`, in process: what they print and refuse."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -77,7 +75,7 @@ def environment(registry: MemoryRegistry, engine: FakeEngine) -> TestEnvironment
 
 def test_inspect_shows_row_versions_layers_attestations_and_packages(tfimg: CliRunner, key: str) -> None:
     lines = tfimg("inspect", f"{NAME}:2.15.1", "--public-key", key).succeeded().lines
-    told = """
+    reported = """
 row 2.15.1-cuda12.2-py3.11 (rows[8] of the matrix)
 cuDNN 8.9.4.25
 aliases 2.15
@@ -88,7 +86,7 @@ numpy 1.26.4
 libc6 2.36-9+deb12u4
 Debian packages (2)
 """
-    assert {*told.strip().splitlines(), f"test result {OURS.verifying_key.identifier} yes"} <= set(lines)
+    assert {*reported.strip().splitlines(), f"test result {OURS.verifying_key.identifier} yes"} <= set(lines)
     assert [line.split()[3] for line in lines if line.startswith("sha256:")] == PARTS.split()
 
 
@@ -111,14 +109,14 @@ def test_inspect_without_a_key_says_that_signatures_were_not_verified(tfimg: Cli
 
 
 def test_inspect_prints_everything_as_json(tfimg: CliRunner, registry: MemoryRegistry, key: str) -> None:
-    told = tfimg("inspect", f"{NAME}:2.15", "--public-key", key, "--json").documents[-1]
-    assert told["digest"] == registry.named["2.15.1"]
-    assert told["row"]["identifier"] == "2.15.1-cuda12.2-py3.11"
-    assert told["contents"]["libraries"] == {"nvidia-cudnn-cu12": "8.9.4.25"}
-    assert told["environment"] == {"RELEASE": "2.15.1"}
-    assert told["aliases"] == ["2.15.1"]
-    assert {one["signer"] for one in told["attestations"]} == {OURS.verifying_key.identifier}
-    assert told["tested"]["level"] == "validated"
+    reported = tfimg("inspect", f"{NAME}:2.15", "--public-key", key, "--json").documents[-1]
+    assert reported["digest"] == registry.named["2.15.1"]
+    assert reported["row"]["identifier"] == "2.15.1-cuda12.2-py3.11"
+    assert reported["contents"]["libraries"] == {"nvidia-cudnn-cu12": "8.9.4.25"}
+    assert reported["environment"] == {"RELEASE": "2.15.1"}
+    assert reported["aliases"] == ["2.15.1"]
+    assert {one["signer"] for one in reported["attestations"]} == {OURS.verifying_key.identifier}
+    assert reported["tested"]["level"] == "validated"
 
 
 def test_inspect_escapes_labels_of_an_image_that_the_matrix_lacks(tfimg: CliRunner, registry: MemoryRegistry) -> None:
@@ -250,11 +248,11 @@ def test_markdown_is_not_broken_by_what_an_image_says(tfimg: CliRunner, registry
 
 
 def test_compare_prints_the_same_as_json(tfimg: CliRunner) -> None:
-    told = tfimg("compare", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--json").documents[-1]
-    assert told["packages"][0] == {"name": "numpy", "before": "1.26.3", "after": "1.26.4"}
-    assert told["seconds"] == {"check": "the whole suite", "before": 14.25, "after": 20.0}
-    assert next(size["part"] for size in told["sizes"] if size["shared"]) == "cudnn"
-    assert told["same"] is False
+    reported = tfimg("compare", f"{NAME}:2.15.0", f"{NAME}:2.15.1", "--json").documents[-1]
+    assert reported["packages"][0] == {"name": "numpy", "before": "1.26.3", "after": "1.26.4"}
+    assert reported["seconds"] == {"check": "the whole suite", "before": 14.25, "after": 20.0}
+    assert next(size["part"] for size in reported["sizes"] if size["shared"]) == "cudnn"
+    assert reported["same"] is False
 
 
 def test_diff_says_what_is_the_same_and_what_could_not_be_compared(tfimg: CliRunner, registry: MemoryRegistry) -> None:
@@ -264,5 +262,5 @@ def test_diff_says_what_is_the_same_and_what_could_not_be_compared(tfimg: CliRun
     assert "has no validation report: checks and timings are not compared." in text
     assert "plain has no bill of materials: only configuration, labels and layers are compared." in text
     assert "Python packages:" not in text
-    told = tfimg("compare", f"{NAME}:plain", f"{NAME}:2.15.1", "--json").documents[-1]
-    assert (told["packages"], told["libraries"], told["debian"]) == (None, None, None)
+    reported = tfimg("compare", f"{NAME}:plain", f"{NAME}:2.15.1", "--json").documents[-1]
+    assert (reported["packages"], reported["libraries"], reported["debian"]) == (None, None, None)

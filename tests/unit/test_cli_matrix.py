@@ -1,7 +1,5 @@
 """`tfimg matrix`: the table, the Markdown, the JSON and the page."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -86,10 +84,10 @@ def test_the_table_is_plain_and_complete_without_a_terminal(tfimg: CliRunner) ->
 def test_a_terminal_is_given_as_much_as_it_has_room_for(
     width: int, heads: str, lines: int, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Console(force_terminal=True, width=width, color_system=None, record=True)
-    monkeypatch.setattr("tfimg.cli.output.tables.make_console", lambda: told)
+    reported = Console(force_terminal=True, width=width, color_system=None, record=True)
+    monkeypatch.setattr("tfimg.cli.output.tables.make_console", lambda: reported)
     print_support(summarize_support(matrix, expand_matrix(matrix), {}))
-    text = told.export_text().splitlines()
+    text = reported.export_text().splitlines()
     assert heads in text[0]
     assert len(text) == 1 + lines * len(matrix.rows)
     assert max(map(len, text)) <= width
@@ -106,22 +104,22 @@ def test_markdown_is_the_support_table(tfimg: CliRunner) -> None:
 def test_json_has_every_row_and_every_image(argv: list[str], tfimg: CliRunner) -> None:
     ended = tfimg(*argv)
     assert (ended.code, ended.stderr) == (0, "")
-    told = ended.json
-    assert [row["releases"] for row in told["rows"]] == [["2.15.0", "2.15.1"], ["2.16.1"]]
-    assert [image["identifier"] for image in told["images"]] == IDENTIFIERS
-    assert {tag.partition(":")[0] for image in told["images"] for tag in image["tags"]} == {
+    reported = ended.json
+    assert [row["releases"] for row in reported["rows"]] == [["2.15.0", "2.15.1"], ["2.16.1"]]
+    assert [image["identifier"] for image in reported["images"]] == IDENTIFIERS
+    assert {tag.partition(":")[0] for image in reported["images"] for tag in image["tags"]} == {
         argv[-1] if "--repository" in argv else "example/tensorflow"
     }
-    assert [image["level"] for image in told["images"]].count("validated") == 1
-    assert told["gpus"] == {"sm_80": ["A100", "A30"], "sm_90": ["H100"]}
-    assert told["ptx"]["below"] == "sm_100"
-    assert told["left_out"][0]["packages"] == ["tensorrt"]
+    assert [image["level"] for image in reported["images"]].count("validated") == 1
+    assert reported["gpus"] == {"sm_80": ["A100", "A30"], "sm_90": ["H100"]}
+    assert reported["ptx"]["below"] == "sm_100"
+    assert reported["left_out"][0]["packages"] == ["tensorrt"]
 
 
 def test_json_says_of_an_image_what_list_says(tfimg: CliRunner) -> None:
     listed = tfimg("list", "--json").json
-    told = tfimg("matrix", "--json").json["images"]
-    assert [{key: image[key] for key in row} for image, row in zip(told, listed, strict=True)] == listed
+    reported = tfimg("matrix", "--json").json["images"]
+    assert [{key: image[key] for key in row} for image, row in zip(reported, listed, strict=True)] == listed
 
 
 def page(tfimg: CliRunner) -> HtmlPage:

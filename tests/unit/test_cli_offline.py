@@ -1,7 +1,5 @@
 """`tfimg save` and `tfimg load`, in process: what they write, print and refuse."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tfimg plan` for a CI: documents, and what they keep to themselves."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.cli import CliRunner
@@ -15,7 +13,7 @@ def test_images_for_another_platform_are_planned_where_they_are_named(tfimg: Cli
     assert "Left out: 3 images for arm64" in tfimg("plan", "2.15.1").succeeded().stderr
 
 
-def test_a_ci_gets_its_jobs_and_no_engine_is_asked(tfimg: CliRunner, environment: TestEnvironment) -> None:
+def test_a_ci_gets_its_jobs_and_no_engine_is_used(tfimg: CliRunner, environment: TestEnvironment) -> None:
     ended = tfimg("plan", "2.15.1-c*3.11", "--format", "github", "--builder", "far", "--repository", "a/b")
     job = "tfimg build {} --builder=far --repository=a/b"
     cpu, gpu = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11"

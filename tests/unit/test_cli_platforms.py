@@ -1,7 +1,5 @@
 """`tfimg verify`, `pull` and `inspect` of an index: each platform's image has attestations of its own."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from dataclasses import dataclass, replace

@@ -1,6 +1,4 @@
-"""A build and a validation while they run: what is told, in how few words, and how it looks on a terminal."""
-
-from __future__ import annotations
+"""A build and a validation while they run: what is reported, in how few words, and how it looks on a terminal."""
 
 import json
 from dataclasses import replace
@@ -70,20 +68,20 @@ def test_a_step_is_reported_in_a_few_words() -> None:
 
 DULL = [(DEFINITION, "done", 0.004), (PULL, "cached", 0.0), (PULL, "done", 0.01), (SETTINGS, "done", 0.05)]
 DULL += [(SETTINGS, "cached", 0.0)]
-TOLD = [
+REPORTED = [
     (DEFINITION, "done", 0.1),
     (DEFINITION, "failed", 0.004),
     (METADATA, "done", 1.3),
     (METADATA, "failed", None),
 ]
-TOLD += [(PULL, "done", 12.5), (INSTALL, "done", 0.05), (INSTALL, "cached", 0.0), (INSTALL, "failed", 0.05)]
-TOLD += [(COPY, "cached", 0.0), ("exporting to image", "done", 0.05)]
+REPORTED += [(PULL, "done", 12.5), (INSTALL, "done", 0.05), (INSTALL, "cached", 0.0), (INSTALL, "failed", 0.05)]
+REPORTED += [(COPY, "cached", 0.0), ("exporting to image", "done", 0.05)]
 
 
 def test_only_housekeeping_that_took_no_time_is_is_housekeeping() -> None:
     found = [
         (step, state, seconds)
-        for step, state, seconds in (*DULL, *TOLD)
+        for step, state, seconds in (*DULL, *REPORTED)
         if is_housekeeping(
             StepEvent(step=step, state=state, seconds=seconds, error="no" if state == "failed" else None)
         )
@@ -295,5 +293,5 @@ def test_one_that_goes_to_another_engine_runs_no_longer() -> None:
 
 
 def test_a_duration_is_formatted_for_people() -> None:
-    told = {0.04: "0.0 s", 59.94: "59.9 s", 60: "1 min 00 s", 3599: "59 min 59 s", 3720: "1 h 02 min"}
-    assert {seconds: format_duration(seconds) for seconds in told} == told
+    reported = {0.04: "0.0 s", 59.94: "59.9 s", 60: "1 min 00 s", 3599: "59 min 59 s", 3720: "1 h 02 min"}
+    assert {seconds: format_duration(seconds) for seconds in reported} == reported

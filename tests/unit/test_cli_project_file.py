@@ -1,7 +1,5 @@
 """`tfimg.toml` and `tfimg init`: what they state, what is refused, and that the command line wins."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +63,7 @@ def test_the_written_file_builds_the_image_that_its_options_meant(
     assert lock_of(engine, f"other/tensorflow:{IMAGE}-own") == lock
 
 
-def test_a_file_is_never_replaced_without_being_told(tfimg: CliRunner, tmp_path: Path) -> None:
+def test_a_file_is_replaced_on_request_alone(tfimg: CliRunner, tmp_path: Path) -> None:
     file = tmp_path / "tfimg.toml"
     file.write_text("# mine\n")
     assert tfimg("init").refusal(2) == "tfimg.toml exists already. Edit it, or replace it with --force."

@@ -1,7 +1,5 @@
 """`tfimg keygen`, `verify` and `pull`, in process: what they print, write and refuse."""
 
-from __future__ import annotations
-
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -93,10 +91,10 @@ def test_twenty_skipped_checks_are_listed_and_the_others_counted(
 def test_verify_in_json_is_one_object(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:
     environment.registries = published_registry(LINKED)
     ended = tfimg("verify", f"{IMAGE_NAME}:2.15", "--plain-http", "--json", TFIMG_PUBLIC_KEY=key)
-    (told,) = ended.documents
-    assert (told["event"], told["digest"], told["level"]) == ("verified", IMAGE.digest, "linked")
-    assert told["tested"]["unproven"] == [{"name": "gpu.visible", "reason": "it needs a GPU"}]
-    assert told["signer"] == OURS.verifying_key.identifier
+    (reported,) = ended.documents
+    assert (reported["event"], reported["digest"], reported["level"]) == ("verified", IMAGE.digest, "linked")
+    assert reported["tested"]["unproven"] == [{"name": "gpu.visible", "reason": "it needs a GPU"}]
+    assert reported["signer"] == OURS.verifying_key.identifier
     assert environment.connections == [(IMAGE_NAME, True)]
 
 

@@ -1,7 +1,5 @@
 """`publish`, `history` and `rollback`, in process: what they do, what they say and how they end."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -123,9 +121,9 @@ def test_an_image_is_published_step_by_step(
         f"{CPU}: scan for secrets", f"{CPU}: push", f"{CPU}: validate by digest",
         f"{CPU}: attach attestations", f"{CPU}: move exact tags", "move aliases", "read tags back",
     ]  # fmt: skip
-    told = [line.split()[:4] for line in ended.stdout.splitlines()[1:]]
+    reported = [line.split()[:4] for line in ended.stdout.splitlines()[1:]]
     names = [make_build_tag(CPU, digest), CPU, "2.15.1", "2.15", "2.15-py3.11"]
-    assert told == [[CPU, "validated", name, "move"] for name in names]
+    assert reported == [[CPU, "validated", name, "move"] for name in names]
     assert {tag for tag in registry.named if not tag.startswith(("sha256-", "tfimg-"))} == set(names)
     assert list(engine.names) == [f"tfimg/tensorflow:{CPU}"], "no name is left behind"
 
@@ -148,8 +146,8 @@ def test_an_image_of_a_custom_wheel_has_exact_tags_alone_and_its_next_build_has_
         found = registry.find(spec.identifier)
         assert (found and found.digest) == digest
     options = ("--public-key", keys["ours.pub"], "--require", "validated", "--json")
-    (told,) = tfimg("verify", f"{REPOSITORY}:{spec.identifier}", *options).succeeded().documents
-    assert (told["digest"], told["tested"]["identifier"]) == (second, spec.identifier)
+    (reported,) = tfimg("verify", f"{REPOSITORY}:{spec.identifier}", *options).succeeded().documents
+    assert (reported["digest"], reported["tested"]["identifier"]) == (second, spec.identifier)
     attestations = verify_signatures(
         collect_envelopes(registry, second), [OURS.verifying_key], image="x", digest=second
     )
@@ -177,12 +175,12 @@ def test_what_is_published_verifies_and_has_all_attestations(
     tfimg: CliRunner, twice: tuple[str, str], keys: dict[str, str]
 ) -> None:
     options = ("--public-key", keys["ours.pub"], "--require", "validated", "--json")
-    told = tfimg("verify", f"{REPOSITORY}:2.15", *options).succeeded().documents[-1]
-    assert told["attestations"] == [
+    reported = tfimg("verify", f"{REPOSITORY}:2.15", *options).succeeded().documents[-1]
+    assert reported["attestations"] == [
         "https://cyclonedx.org/bom", "https://in-toto.io/attestation/test-result/v0.1",
         "https://slsa.dev/provenance/v1", "urn:tfimg:promotion", "urn:tfimg:validation-report",
     ]  # fmt: skip
-    assert told["tested"]["environment"]["host"] == "me"
+    assert reported["tested"]["environment"]["host"] == "me"
 
 
 def test_the_bill_of_materials_is_made_of_the_inventory_that_was_kept(
@@ -288,7 +286,7 @@ def test_without_a_key_nothing_is_published(tfimg: CliRunner, engine: PushingEng
     assert (registry.named, engine.did) == ({}, [])
 
 
-def test_what_is_not_built_here_is_reported(publish: CliRunner, engine: PushingEngine) -> None:
+def test_what_this_machine_has_not_built_is_reported(publish: CliRunner, engine: PushingEngine) -> None:
     assert publish().code == 4
     engine.has(CPU)
     ended = publish("2.15.1-cpu-py3.1?")
@@ -412,12 +410,12 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
     (document,) = ended.documents
     assert (document["event"], document["repository"], document["digest"]) == ("rollback", REPOSITORY, old)
     assert document["moves"] == [{"tag": "2.15", "before": old, "after": new}]
-    told = history(REPOSITORY, "2.15", "--json")
-    assert history_of(told) == [
+    reported = history(REPOSITORY, "2.15", "--json")
+    assert history_of(reported) == [
         ("promotion", new), ("withdrawal", old), ("withdrawal", new), ("promotion", old), ("promotion", new),
         ("promotion", old),
     ]  # fmt: skip
-    assert [one["in_force"] for one in told.documents if one["event"] == "withdrawal"] == [True, False]
+    assert [one["in_force"] for one in reported.documents if one["event"] == "withdrawal"] == [True, False]
     assert history(REPOSITORY, "2.15").lines[3].split()[2] == "cancelled"
 
 

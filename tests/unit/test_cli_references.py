@@ -1,7 +1,5 @@
 """Names of images without a registry: what they were understood as, and what to write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

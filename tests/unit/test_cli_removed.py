@@ -1,7 +1,5 @@
 """Removed commands and options are answered with what to do instead."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.cli import CliRunner

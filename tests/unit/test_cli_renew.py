@@ -1,7 +1,5 @@
 """`tfimg publish --renew`: the registry's bytes are validated again, and the new result is attached, whatever it is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -101,8 +99,8 @@ def test_an_image_of_a_custom_wheel_is_renewed_by_its_labels(
     engine.pushed = {PINNED: replace(stored_image(IMAGE.digest), labels=labels)}
     old = (TODAY - timedelta(days=200)).isoformat(timespec="seconds")
     environment.registries = published_registry(replace(GREEN, identifier=spec.identifier, date=old))
-    (told,) = renew(PINNED, "--json").succeeded().events("renewed")
-    assert (told["identifier"], told["passed"]) == (spec.identifier, True)
+    (reported,) = renew(PINNED, "--json").succeeded().events("renewed")
+    assert (reported["identifier"], reported["passed"]) == (spec.identifier, True)
     facts = json.loads(engine.ran[0].files["/tfimg-validation/facts.json"][0])
     assert facts["packages"] == {"tensorflow-cpu": "2.18.1"}
     tfimg("verify", PINNED, "--public-key", key).succeeded()
@@ -119,13 +117,13 @@ def test_an_engine_that_only_runs_images_renews_and_is_named(
 
 def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:
     engine.names[PINNED] = engine.pushed[PINNED]
-    (told,) = renew(PINNED, f"{NAME}:2.15", "--json").succeeded().events("renewed")
-    assert (told["digest"], told["identifier"], told["level"]) == (
+    (reported,) = renew(PINNED, f"{NAME}:2.15", "--json").succeeded().events("renewed")
+    assert (reported["digest"], reported["identifier"], reported["level"]) == (
         IMAGE.digest,
         GREEN.identifier,
         "validated",
     )
-    assert told["passed"] is True
+    assert reported["passed"] is True
     assert len(engine.ran) == 1, "one digest under two names is validated once"
     assert list(engine.names) == [PINNED], "what was there stays there"
 
@@ -250,7 +248,7 @@ def test_a_refused_key_s_statements_are_not_renewed(renew: CliRunner, tmp_path: 
     assert rotate("--re-sign", "--refuse-key", OURS.verifying_key.identifier).code == 16
 
 
-def test_a_level_that_cannot_be_shown_here_is_refused_before_anything_runs(
+def test_a_level_that_this_machine_cannot_prove_is_refused_before_anything_runs(
     renew: CliRunner, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     assert renew(f"{NAME}:2.15", "--level", "linked").code == 0
@@ -292,7 +290,5 @@ def test_each_platform_of_an_index_is_renewed(
          "--dry-run, --reinstate and --renew cannot be combined: no tag moves. Leave --dry-run, --reinstate out."),
     ],
 )  # fmt: skip
-def test_options_of_renewing_and_of_publishing_are_told_apart(
-    options: tuple[str, ...], problem: str, tfimg: CliRunner
-) -> None:
+def test_options_of_renewing_and_of_publishing_differ(options: tuple[str, ...], problem: str, tfimg: CliRunner) -> None:
     assert tfimg("publish", *options).refusal(2) == problem

@@ -1,7 +1,5 @@
 """`tfimg explain` of a report, and --report: kept reports for people, programs and CI."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable
@@ -53,7 +51,7 @@ def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Kep
     ended = tfimg("explain", kept(RED))
     assert ended.code == 0  # the report was read; what it says is its own matter
     assert "\x1b" not in ended.stdout
-    for told in (
+    for reported in (
         "  timed-out  training.cnn  it did not end within 60 s\n",
         "\nchecks       33 passed, 2 failed, 1 crashed, 1 timed-out, 1 skipped\n",
         "\nlevel        built, not linked\n",
@@ -62,7 +60,7 @@ def test_a_red_report_says_why_and_whose_fault_it_is(tfimg: CliRunner, kept: Kep
         "\nwaived       saving.keras_format: this release has no Keras format",
         "\nunproven     gpu.visible\n             gpu.memory_growth\n",
     ):
-        assert told in ended.stdout
+        assert reported in ended.stdout
 
 
 def test_a_warning_stands_beside_its_check_in_every_form(tfimg: CliRunner, kept: Kept) -> None:
@@ -98,10 +96,10 @@ def test_as_json_it_is_one_line(tfimg: CliRunner, kept: Kept) -> None:
 def test_a_report_name_without_a_known_suffix_is_refused_before_a_build(
     name: str, tfimg: CliRunner, kept: Kept, tmp_path: Path
 ) -> None:
-    told = f"--report {tmp_path}/{name} does not end in .json, .xml or .html"
-    assert told in tfimg("explain", kept(GREEN), "--report", str(tmp_path / name)).refusal(2)
+    reported = f"--report {tmp_path}/{name} does not end in .json, .xml or .html"
+    assert reported in tfimg("explain", kept(GREEN), "--report", str(tmp_path / name)).refusal(2)
     assert not (tmp_path / name).exists()
-    assert told in tfimg("build", "--report", "ok.json", "--report", str(tmp_path / name)).refusal(2)
+    assert reported in tfimg("build", "--report", "ok.json", "--report", str(tmp_path / name)).refusal(2)
 
 
 @pytest.mark.parametrize(

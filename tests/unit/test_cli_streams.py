@@ -1,7 +1,5 @@
 """What is printed: outside text cannot steer the terminal, whichever way it is printed."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """`tfimg build --wheel` and `tfimg plan --wheel`: what is printed, built and refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

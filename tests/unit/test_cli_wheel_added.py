@@ -1,7 +1,5 @@
 """Variants, extra packages and publishing of a custom wheel's image. Real uv, an index on loopback."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,9 +61,7 @@ def test_extra_packages_fit_a_version_that_no_index_has(tfimg: CliRunner, engine
     options = ("--wheel", wheel, "--as-of", "2024-03-20", "--with", "companion,pandas")
     planned = tfimg("plan", *options, "--json").succeeded().json
     assert (planned["identifier"], "own" in planned["layers"], engine.built) == (f"{CUSTOM}-own", True, [])
-    assert "added by a user asked: companion, pandas; Python: companion 2.15.0, pandas 2.2.1" in " ".join(
-        tfimg("plan", *options).succeeded().stdout.split()
-    )
+    assert "pandas 2.2.1 2024-02-23" in " ".join(tfimg("plan", *options).succeeded().stdout.split())
     (built,) = tfimg("build", *options, "--json").succeeded().events("built")
     assert (built["identifier"], built["tags"]) == (f"{CUSTOM}-own", [f"tfimg/tensorflow:{CUSTOM}-own"])
     assert built["labels"]["tfimg.own.lock"] == planned["extra_packages"]["lock"]
@@ -101,9 +97,9 @@ def test_a_requirement_file_is_resolved_too(tfimg: CliRunner, engine: FakeEngine
 @pytest.mark.parametrize(
     ("packages", "message"),
     [
-        ("only-new", "tensorflow 2.16.1 instead of tensorflow 2.15.1+team1. Use the image 2.16.2"),
-        ("numpy<2", "numpy<2 conflicts with numpy 2.0.2, which TensorFlow 2.15.1+team1 was locked with."),
-        ("tensorflow==2.15.1+team2", "conflicts with tensorflow 2.15.1+team1 of the image itself."),
+        ("only-new", "and the image has tensorflow 2.15.1+team1. Use the image 2.16.2"),
+        ("numpy>=2.1", "numpy>=2.1 conflicts with TensorFlow 2.15.1+team1, which needs numpy<2.1.0,>=1.26.0"),
+        ("tensorflow==2.15.1+team2", "is another release than the image's own TensorFlow 2.15.1+team1."),
     ],
 )
 def test_what_does_not_fit_the_wheel_is_refused(

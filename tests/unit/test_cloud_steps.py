@@ -1,20 +1,23 @@
 """The shell steps of a cloud's machine, with stand-ins for the programs of its system."""
 
-from __future__ import annotations
-
-import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from urllib.parse import parse_qs
 
 import pytest
 
 from support.cloud_steps import StepMachine
-from support.machine_orders import KEY
-from tfimg.registry.reference import parse_repository
+from support.machine_orders import KEY, OWN_REGISTRIES
+from support.wheels import sha256, write_wheel
+from tfimg.host.cloud import CLOUDS
+from tfimg.registry.reference import Credentials, find_credentials, parse_repository
 
 DIGEST = f"sha256:{'1' * 64}"
 IMAGE = f"registry.example:5000/team/tensorflow@{DIGEST}"
@@ -157,17 +160,11 @@ def test_of_several_keys_only_the_pinned_one_is_trusted(toolkit: StepMachine, sh
 
 def wheel(folder: Path, requirements: str | None) -> str:
     """Make a wheel of a small tfimg; return its address with its hash."""
-    path = folder / "tfimg-9.9-py3-none-any.whl"
-    about = "tfimg-9.9.dist-info"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tfimg/__init__.py", "def main():\n    print('tfimg 9.9')\n")
-        if requirements is not None:
-            archive.writestr("tfimg/data/requirements.txt", requirements)
-        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tfimg\nVersion: 9.9\n")
-        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{about}/entry_points.txt", "[console_scripts]\ntfimg = tfimg:main\n")
-        archive.writestr(f"{about}/RECORD", "")
-    return f"{path.as_uri()}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}"
+    files = {"tfimg/__init__.py": b"def main():\n    print('tfimg 9.9')\n"}
+    if requirements is not None:
+        files["tfimg/data/requirements.txt"] = requirements.encode()
+    path = write_wheel(folder, "tfimg", files, scripts="[console_scripts]\ntfimg = tfimg:main\n", version="9.9")
+    return f"{path.as_uri()}#sha256={sha256(path)}"
 
 
 @pytest.fixture
@@ -210,6 +207,169 @@ def test_a_dependency_without_a_hash_is_not_installed(
     ended = verifier.run("verifier")
     assert (ended.code, message in ended.text) == (1, True)
     assert verifier.read("opt/tfimg/requirement") == ""
+
+
+# Credentials
+
+ECR = OWN_REGISTRIES["aws"].host
+
+
+@pytest.fixture
+def ecr(steps: StepMachine) -> StepMachine:
+    """A machine on AWS with an image in ECR, whose package manager has the helper."""
+    steps.order(image=OWN_REGISTRIES["aws"])
+    steps.python("opt/tfimg/bin/python")
+    steps.stand_in("docker-credential-ecr-login", "read host; echo $host >>$ROOT/asked; test ! -e $ROOT/no-role")
+    (steps.root / "bin/docker-credential-ecr-login").rename(steps.root / "helper")
+    steps.stand_in(
+        "apt-get",
+        'echo "$*" >>$ROOT/calls\n'
+        'case $* in *" install "*) cp "$ROOT/helper" "$ROOT/bin/docker-credential-ecr-login" ;; esac',
+    )
+    return steps
+
+
+def config(machine: StepMachine) -> dict[str, object]:
+    found: dict[str, object] = json.loads(machine.read(".docker/config.json"))
+    return found
+
+
+def test_the_helper_of_ecr_is_installed_once_and_asked(ecr: StepMachine) -> None:
+    assert ecr.run("credentials").text.endswith(f"tfimg: docker-credential-ecr-login returns credentials for {ECR}\n")
+    assert config(ecr) == {"credHelpers": {ECR: "ecr-login"}}
+    assert (ecr.root / ".docker/config.json").stat().st_mode & 0o077 == 0
+    assert ecr.calls[-1].endswith("install amazon-ecr-credential-helper")
+    assert ecr.read("asked") == f"{ECR}\n"
+    before = ecr.calls
+    assert ecr.run("credentials").code == 0
+    assert ecr.calls == before
+
+
+def test_a_machine_without_a_role_says_how_to_give_it_one_and_goes_on(ecr: StepMachine) -> None:
+    ecr.write("no-role", "")
+    ended = ecr.run("credentials")
+    assert ended.code == 0
+    assert f"returns no credentials for {ECR}. To grant them: the machine needs an instance profile" in ended.text
+    assert "Then: systemctl restart tfimg-setup tfimg" in ended.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            {"auths": {"ghcr.io": {"auth": "eDp5"}}},
+            {"auths": {"ghcr.io": {"auth": "eDp5"}}, "credHelpers": {ECR: "ecr-login"}},
+        ),
+        ({"credHelpers": {ECR: "mine"}}, {"credHelpers": {ECR: "mine"}}),
+        ({"auths": {ECR: {"auth": "eDp5"}}}, {"auths": {ECR: {"auth": "eDp5"}}}),
+    ],
+    ids=["another registry", "another helper", "a login"],
+)
+def test_what_the_user_has_set_up_stays(ecr: StepMachine, before: object, after: object) -> None:
+    ecr.write(".docker/config.json", json.dumps(before))
+    assert ecr.run("credentials").code == 0
+    assert config(ecr) == after
+
+
+def test_a_configuration_that_is_not_json_is_left_alone(ecr: StepMachine) -> None:
+    ecr.write(".docker/config.json", "{")
+    ended = ecr.run("credentials")
+    assert (ended.code, ecr.read(".docker/config.json")) == (1, "{")
+    assert "config.json is not valid. Repair it or move it away." in ended.text
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """The metadata services of Google and Azure, and the exchange of a registry of Azure."""
+
+    def do_GET(self) -> None:
+        google = self.path == "/computeMetadata/v1/instance/service-accounts/default/token"
+        is_asked = self.headers["Metadata-Flavor"] == "Google" if google else self.headers["Metadata"] == "true"
+        wanted = google or "resource=https%3A%2F%2Fcontainerregistry.azure.net" in self.path
+        self.answer({"access_token": "of-the-machine"} if wanted and is_asked else None)
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        wanted = {"grant_type": ["access_token"], "service": [self.headers["Host"]], "access_token": ["of-the-machine"]}
+        self.answer({"refresh_token": "of-the-registry"} if form == wanted else None)
+
+    def answer(self, document: dict[str, str] | None) -> None:
+        self.send_response(200 if document else 403)
+        self.end_headers()
+        self.wfile.write(json.dumps(document).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def metadata() -> Iterator[str]:
+    """HOST:PORT of the services."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def identity(steps: StepMachine, metadata: str) -> Callable[[str], Callable[[str], str]]:
+    """Orders a machine of a cloud, whose metadata service is here; returns what the step prints for a host."""
+
+    def order(cloud: str) -> Callable[[str], str]:
+        def run(host: str) -> str:
+            steps.order(cloud=CLOUDS[cloud], image=OWN_REGISTRIES[cloud])
+            steps.python("opt/tfimg/bin/python")
+            settings = steps.root / "etc/tfimg/settings"
+            text = settings.read_text().replace(OWN_REGISTRIES[cloud].host, host)
+            settings.write_text(re.sub(r"(?<=http://)[a-z0-9.]+(?=/(?:metadata|computeMetadata))", metadata, text))
+            helper = steps.root / "usr/local/bin/docker-credential-tfimg-machine"
+            helper.write_text(helper.read_text().replace("https://{host}", "http://{host}"))
+            helper.rename(steps.root / "bin" / helper.name)
+            return steps.run("credentials").text
+
+        return run
+
+    return order
+
+
+@pytest.mark.parametrize(
+    ("cloud", "name", "password"),
+    [
+        ("gcp", "oauth2accesstoken", "of-the-machine"),
+        ("azure", "00000000-0000-0000-0000-000000000000", "of-the-registry"),
+    ],
+)
+def test_the_machine_s_identity_is_a_login_for_tfimg(
+    cloud: str,
+    name: str,
+    password: str,
+    steps: StepMachine,
+    metadata: str,
+    identity: Callable[..., Callable[[str], str]],
+) -> None:
+    assert identity(cloud)(metadata) == f"tfimg: docker-credential-tfimg-machine returns credentials for {metadata}\n"
+
+    def run_here(argv: list[str], text: bytes) -> str:
+        program = [str(steps.root / "bin" / argv[0]), *argv[1:]]
+        return subprocess.run(program, input=text, capture_output=True, check=True).stdout.decode()
+
+    found = find_credentials(metadata, steps.root / ".docker/config.json", run_here)
+    assert found == Credentials(username=name, password=password)
+
+
+def test_no_identity_is_no_credentials_and_another_registry_gets_none(
+    steps: StepMachine, metadata: str, identity: Callable[..., Callable[[str], str]]
+) -> None:
+    text = identity("gcp")(metadata)
+    settings = steps.root / "etc/tfimg/settings"
+    helper = [str(steps.root / "bin/docker-credential-tfimg-machine"), "get"]
+    requested = subprocess.run(helper, input="evil.example", capture_output=True, text=True, check=False)
+    assert (requested.returncode, requested.stdout) == (1, "credentials not found in native keychain\n")
+    assert f"it only gets credentials for {metadata}" in requested.stderr
+    settings.write_text(settings.read_text().replace("/computeMetadata/v1", "/nothing"))
+    text = steps.run("credentials").text
+    assert "HTTP Error 403: Forbidden. To grant them: the machine's service account needs the role" in text
 
 
 # The image

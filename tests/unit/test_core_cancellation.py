@@ -1,7 +1,5 @@
 """Work in other threads is ended from outside, whether it waits for a program or for something else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The error family: one exit code each, with a meaning."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

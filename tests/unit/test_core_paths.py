@@ -1,7 +1,5 @@
 """Paths: where the facts are, where state lives, and how files are replaced."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,15 +32,6 @@ def test_a_named_folder_that_is_no_workspace_is_refused(tmp_path: Path) -> None:
         f"TFIMG_WORKSPACE is {tmp_path}, which does not contain matrix.yaml and images/. Name a folder that does, or "
         "unset it."
     )
-
-
-def test_every_path_of_an_image_is_named_after_it() -> None:
-    place = Workspace(root=Path("/r"))
-    assert hash(place) == hash(Workspace(root=Path("/r")))
-    assert place.locks("x") == Path("/r/images/locks/x")
-    assert place.rendered("x") == Path("/r/images/rendered/x/Dockerfile")
-    assert place.record("x") == Path("/r/images/records/x.json")
-    assert place.installer_lock == Path("/r/images/locks/installer.txt")
 
 
 def test_a_lock_is_read_by_layer(tmp_path: Path) -> None:
@@ -140,18 +129,3 @@ def test_a_lock_is_waited_for_as_long_as_the_caller_likes(tmp_path: Path) -> Non
             pass
     with wait_for_lock(place, give_up):
         assert place.exists()
-
-
-def test_a_file_lock_excludes_other_threads(tmp_path: Path) -> None:
-    inside: list[int] = []
-    most: list[int] = []
-
-    def work(number: int) -> None:
-        with wait_for_lock(tmp_path / "lock", lambda: None):
-            inside.append(number)
-            most.append(len(inside))
-            inside.remove(number)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(8)))
-    assert most == [1] * 8

@@ -1,7 +1,5 @@
 """Programs that we start: their output, their end, and ours."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

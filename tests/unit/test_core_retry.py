@@ -1,7 +1,5 @@
 """Retries: how often, after how long, and when there is none."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Test that tar archives are read as `tarfile` writes them, and that hostile ones are refused within bounds."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import tarfile

@@ -1,7 +1,5 @@
 """The image of a custom wheel: what follows from the wheel, from options, from the nearest row and from labels."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

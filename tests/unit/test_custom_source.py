@@ -1,7 +1,5 @@
 """The file of a custom wheel: how it is found, downloaded and verified, and its facts, which are hostile."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import time
@@ -151,7 +149,7 @@ def test_a_wheel_that_is_too_large_is_refused_also_without_its_size(
     download: Download, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.headers = {"Content-Length": ""}
-    monkeypatch.setattr("tfimg.custom.source.MAX_WHEEL", 1000)
+    monkeypatch.setattr("tfimg.index.client.MAX_WHEEL", 1000)
     with pytest.raises(NetworkError, match=f"Cannot read the wheel {NAME} from its server: it has more than 1000"):
         download()
 
@@ -351,12 +349,6 @@ def test_nothing_of_a_wheel_is_executed(tmp_path: Path) -> None:
     facts = read_facts(write_tiny_wheel(tmp_path, changes={BUILD_INFO: code, "tensorflow/__init__.py": code}))
     assert facts.build == {"is_cuda_build": False}
     assert not trace.exists()
-
-
-def test_a_wheel_without_build_information_is_read(tmp_path: Path) -> None:
-    changes: dict[str, bytes | None] = dict.fromkeys(path for path in make_members(cuda=True) if path.endswith(".h"))
-    facts = read_facts(write_tiny_wheel(tmp_path, cuda=True, changes={**changes, BUILD_INFO: None}))
-    assert (facts.build, facts.cuda, facts.cudnn) == ({}, "", "")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Which base is taken, and why; what a bootstrap leaves behind; and the mirrors that APT's sources name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -229,15 +227,15 @@ def test_a_base_for_another_platform_has_its_own_name_and_needs_its_programs_to_
     named: Callable[[str], ImageSpec], surroundings: BaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec, engine, said = named("2.15.1-cpu-py3.11-arm64"), FakeEngine(), list[Event]()
-    monkeypatch.setattr("tfimg.engine.machine.runs_here", lambda _platform: False)
+    monkeypatch.setattr("tfimg.engine.bases.runs_here", lambda _platform: False)
     with pytest.raises(NoEmulation) as caught:
         choose(spec, "bootstrap", engine, surroundings)
     assert str(caught.value) == (
-        "Bootstrapping a base for linux/arm64 runs programs of linux/arm64, and this machine does not. `tfimg engine "
+        "Bootstrapping a base for linux/arm64 runs programs of it, and this machine does not. `tfimg engine "
         "up --emulate` installs an emulator; or give access to a registry that has the base (--mirror), which needs "
-        "none of them"
+        "none of them."
     )
-    monkeypatch.setattr("tfimg.engine.machine.runs_here", lambda _platform: True)
+    monkeypatch.setattr("tfimg.engine.bases.runs_here", lambda _platform: True)
     base = choose(spec, "bootstrap", engine, surroundings, said.append)
     assert base.reference == f"{NAME}-arm64"
     assert said == [

@@ -1,7 +1,5 @@
 """buildx: its builders, its build cache, its command line, its events, and the errors of failed steps."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -296,10 +294,10 @@ def test_a_builder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_only_a_remote_builder_is_connected_to_before_it_builds(tmp_path: Path) -> None:
     """A container or a pod is started by the build; a mere question is to start nothing."""
-    for text, asked in ((REMOTE, 2), (CONTAINER, 1), (CONTEXT, 1)):
+    for text, requested in ((REMOTE, 2), (CONTAINER, 1), (CONTEXT, 1)):
         (tmp_path / "asked").unlink(missing_ok=True)
         find_builder("far", fake_docker(tmp_path, printing(text)))
-        assert len((tmp_path / "asked").read_text().splitlines()) == asked
+        assert len((tmp_path / "asked").read_text().splitlines()) == requested
 
 
 ENVIRON = {"HOME": "/home/me", "DOCKER_HOST": "tcp://near:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/n"}

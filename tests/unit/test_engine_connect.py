@@ -1,7 +1,5 @@
 """Podman behind its Docker-compatible socket: answers of 4.3.1 and 5.4.2, and where its socket is looked for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,14 +31,14 @@ class _Podman:
     rootless: bool = False
     digests: tuple[str, ...] = (MANIFEST,)
     stream: tuple[Mapping[str, Any], ...] = ()
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
 
 class _Service(AnyMethod):
     def answer(self) -> None:
         podman: _Podman = self.server.subject  # type: ignore[attr-defined]
         path = self.path.partition("?")[0]
-        podman.asked.append(path)
+        podman.requested.append(path)
         if path.endswith("/version"):
             self._json([{"Name": "Podman Engine", "Version": podman.version}, {"Name": "Conmon", "Version": "2.1"}])
         elif path.endswith("/info"):
@@ -145,7 +143,7 @@ def test_an_old_podman_would_ignore_the_request_for_a_gpu(engine: DockerEngine, 
         f"Podman 4.3.1 at {engine.host} gives no GPU to containers that are started through its socket. Run the suite "
         "with its command, or upgrade it: `tfimg run tf -- tfimg-selftest`."
     )
-    assert not any("create" in path for path in podman.asked)
+    assert not any("create" in path for path in podman.requested)
 
 
 def find_hosts(environ: Mapping[str, str], state: Path) -> list[str]:

@@ -1,7 +1,5 @@
 """What is read of an engine's store without asking the engine."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Layers that are handed over once more: the same files under another digest, or all of them in one archive."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

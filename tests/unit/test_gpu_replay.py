@@ -1,9 +1,7 @@
 """A green run on GPUs, replayed: through verdict, report, measured, publishing and verification; and red ones.
 
-No test here has seen a GPU. They show that the first image that a GPU validates is taken for what it is.
+No test of this file has seen a GPU. They show that the first image that a GPU validates is taken for what it is.
 """
-
-from __future__ import annotations
 
 import json
 import shutil
@@ -20,7 +18,7 @@ from support.memory_engine import toolkit
 from support.suite_events import make_output
 from support.world import World
 from tfimg.core.paths import Workspace
-from tfimg.host.survey import HostGpu
+from tfimg.host.nvidia_smi import HostGpu
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 

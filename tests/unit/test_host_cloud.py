@@ -1,7 +1,5 @@
 """User data: what clouds take, and what is in it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import shlex
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from support.machine_orders import AWKWARD, KEY, WHEEL, every_machine, machine
+from support.machine_orders import AWKWARD, KEY, OWN_REGISTRIES, WHEEL, every_machine, machine
 from tfimg.core.errors import UsageError
 from tfimg.host.cloud import (
     CLOUDS,
@@ -25,7 +23,7 @@ from tfimg.host.cloud import (
     render_user_data,
     require_wheel,
 )
-from tfimg.registry.reference import parse_repository
+from tfimg.registry.reference import parse_reference, parse_repository
 
 
 def parse_user_data(made: UserData) -> Mapping[str, Any]:
@@ -262,3 +260,82 @@ def test_the_user_data_names_what_has_no_hash_and_what_a_shutdown_does_not_stop(
     azure = CLOUDS["azure"]
     assert "billed on" in render_user_data(machine(cloud=azure, limit_seconds=60)).text, "after a shutdown"
     assert "billed on" not in render_user_data(machine(cloud=azure)).text
+
+
+# The registry's credentials
+
+
+HELPERS = {
+    "aws": {
+        "ecr-login": (
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.com",
+            "123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com",
+            "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn",
+        ),
+        None: (
+            "public.ecr.aws",
+            "123456789012.dkr-ecr.eu-west-1.on.aws",
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.com.evil.example",
+            "europe-west4-docker.pkg.dev",
+            "ghcr.io",
+        ),
+    },
+    "gcp": {
+        "tfimg-machine": ("europe-west4-docker.pkg.dev", "us-docker.pkg.dev", "gcr.io", "eu.gcr.io"),
+        None: ("acme.azurecr.io", "docker.io", "evil.example/gcr.io"),
+    },
+    "azure": {
+        "tfimg-machine": ("acme.azurecr.io", "acme-a1b2c3.azurecr.io"),
+        None: ("mcr.microsoft.com", "azurecr.io", "acme.azurecr.io:444"),
+    },
+    "aliyun": {None: ("registry.cn-hangzhou.aliyuncs.com",)},
+}
+"""Cloud → credential helper → hosts."""
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_a_cloud_s_own_registry_is_read_as_the_machine_itself(name: Any) -> None:
+    for helper, hosts in HELPERS[name].items():
+        for host in hosts:
+            order = machine(cloud=CLOUDS[name], image=parse_reference(f"{host}/ml/tensorflow:2.15"))
+            assert (order.registry.helper if order.registry else None) == helper, host
+            names = {file.path.rpartition("/")[2] for file in list_machine_files(order)}
+            assert ("credentials" in names) == bool(helper)
+            assert ("docker-credential-tfimg-machine" in names) == (helper == "tfimg-machine")
+
+
+def test_the_command_gives_the_machine_an_identity_and_the_text_says_what_it_needs() -> None:
+    expected = {
+        "aws": ("--iam-instance-profile Name=ROLE", "AmazonEC2ContainerRegistryPullOnly"),
+        "gcp": ("--scopes cloud-platform", "roles/artifactregistry.reader"),
+        "azure": ("--role AcrPull --scope REGISTRY_ID", "az acr show"),
+    }
+    for name, (options, grant) in expected.items():
+        made = render_user_data(machine(cloud=CLOUDS[name], image=OWN_REGISTRIES[name]))
+        assert made.create_command.endswith(f" {options}")
+        assert made.credentials
+        assert grant in made.credentials
+        assert f"# Credentials: {made.credentials}.\n" in made.text
+        assert any("lets the machine's identity in" in sentence for sentence in made.unproven)
+        assert options not in render_user_data(machine(cloud=CLOUDS[name])).create_command
+
+
+@pytest.mark.parametrize(
+    ("image", "says"),
+    [
+        (
+            "acme.azurecr.io/tf:2.15",
+            "acme.azurecr.io is Azure Container Registry, which only machines of that cloud read",
+        ),
+        ("ghcr.io/acme/tf:2.15", "If ghcr.io/acme/tf is private, the machine cannot read it yet: as root"),
+        ("public.ecr.aws/acme/tf:2.15", None),
+    ],
+)
+def test_a_registry_without_an_identity_needs_a_login(image: str, says: str | None) -> None:
+    credentials = render_user_data(machine(image=parse_reference(image))).credentials
+    if says is None:
+        assert credentials is None
+        return
+    assert credentials
+    assert says in credentials
+    assert f"`docker login {image.partition('/')[0]}`" in credentials

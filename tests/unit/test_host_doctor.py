@@ -1,7 +1,5 @@
 """What is found of machines, and what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tfimg jupyter` and `tfimg shell`: which image, which port and user, docker's arguments, and every way to end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -242,8 +240,8 @@ class Interrupted(TestEnvironment):
 
     def open_browser(self, url: str) -> bool:
         address, token = url.split("/lab?token=")
-        asked = urllib.request.Request(f"{address}/api/status", headers={"Authorization": f"token {token}"})  # noqa: S310
-        self.status = urllib.request.urlopen(asked).status  # noqa: S310
+        requested = urllib.request.Request(f"{address}/api/status", headers={"Authorization": f"token {token}"})  # noqa: S310
+        self.status = urllib.request.urlopen(requested).status  # noqa: S310
         signal.raise_signal(signal.SIGINT)
         return True
 

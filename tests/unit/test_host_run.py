@@ -1,7 +1,5 @@
 """The docker command for each device on machines that have what it needs, and on those that do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -76,6 +74,13 @@ def test_the_users_shm_size_replaces_the_devices(plan: Plan) -> None:
         plan(TPU, make_host(tpus=("/dev/accel0",)), shm_size="3g"),
     ):
         assert line(planned).count("--shm-size") == line(planned).count("--shm-size 3g") == 1
+
+
+def test_shared_memory_of_the_machine_has_its_own_size(plan: Plan) -> None:
+    """Podman refuses --shm-size with --ipc=host."""
+    for options in (("--ipc", "host"), ("--ipc=host",)):
+        assert "--shm-size" not in line(plan(GPU, with_gpus(), NVIDIA, options=options))
+    assert "--shm-size 2g" in line(plan(GPU, with_gpus(), NVIDIA, options=("--ipc", "host"), shm_size="2g"))
 
 
 def test_gpus_are_chosen_by_number(plan: Plan) -> None:
@@ -234,6 +239,13 @@ def test_a_tpu_image_runs_as_google_runs_them(plan: Plan) -> None:
     assert (planned.device, planned.notes, planned.missing) == ("tpu", (), ())
 
 
+def test_a_tpu_s_container_may_have_another_network(plan: Plan) -> None:
+    options = ("--network", "lan", "--publish", "1:1")
+    planned = plan(TPU, make_host(tpus=("/dev/accel0",)), options=options)
+    assert line(planned) == f"docker run --rm --interactive --privileged --shm-size 16g {' '.join(options)} image"
+    assert planned.notes == ()
+
+
 def test_everything_that_is_missing_is_listed_most_important_first(plan: Plan) -> None:
     assert [type(lack) for lack in plan(GPU).missing] == [NoAccelerator, NoContainerToolkit]
     (lack,) = plan(TPU, options=("--publish", "1:1")).missing
@@ -277,7 +289,28 @@ def test_options_of_which_a_container_has_one_are_passed_once(run: CliRunner, en
     assert run("cpu", *words).code == environment.docker_status
     ((argv, _),) = environment.handed_over
     assert " ".join(argv[3:]) == "--interactive --shm-size 3g --volume /a:/b --volume /c:/d --user 2 --name x cpu"
-    assert run("--help").stdout.count("repeatable") == len(("--volume", "--publish", "--env"))
+    assert run("--help").stdout.count("repeatable") == len(("--volume", "--mount", "--publish", "--env", "--env-file"))
+
+
+def test_options_of_docker_run_keep_their_names(run: CliRunner, environment: TestEnvironment) -> None:
+    words = ("-it", "--rm", "--net", "host", "--ipc", "host", "--env-file", "a.env", "--mount", "type=tmpfs,target=/t")
+    assert run("cpu", *words, "--docker-args=--cap-add SYS_PTRACE --label 'a b'").code == environment.docker_status
+    ((argv, _),) = environment.handed_over
+    assert list(argv[3:]) == [
+        *("--interactive", "--tty", "--mount", "type=tmpfs,target=/t", "--network", "host", "--ipc", "host"),
+        *("--env-file", "a.env", "--cap-add", "SYS_PTRACE", "--label", "a b", "cpu"),
+    ]
+
+
+@pytest.mark.parametrize("line", ["alpine", "", "--label 'a"], ids=["an image", "nothing", "an open quote"])
+def test_docker_args_are_options(line: str, run: CliRunner, environment: TestEnvironment) -> None:
+    assert_refused(run("cpu", f"--docker-args={line}"), code=2, says="--docker-args")
+    assert environment.handed_over == []
+
+
+def test_a_short_option_is_not_taken_for_a_long_one(run: CliRunner) -> None:
+    """`-it` was once answered with --quiet."""
+    assert run("cpu", "-dq").refusal(2) == "`tfimg run` has no option -dq. `tfimg run --help` lists its options."
 
 
 def test_run_says_what_is_missing_before_docker_starts(run: CliRunner, environment: TestEnvironment) -> None:

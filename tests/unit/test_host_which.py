@@ -1,7 +1,5 @@
 """Output of nvidia-smi → the image that fits, which minors fit, or why nothing does; as values and as a command."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +11,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hosts import with_gpus
 from tfimg.core.errors import ResolutionError, TfimgError, UnavailableDriver, UnavailableGpu, UsageError
-from tfimg.host.survey import HostGpu, NvidiaSmi, find_capability, find_matrix_name, parse_nvidia_smi
+from tfimg.host.nvidia_smi import HostGpu, NvidiaSmi, find_capability, find_matrix_name, parse_nvidia_smi
 from tfimg.host.which import GpuGroup, Recommendation, recommend_image
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.schema import Matrix
@@ -111,8 +109,12 @@ NAMES: dict[tuple[str, str | None], str | None] = {
     ("NVIDIA A100-SXM...", None): "A100",
     ("NVIDIA RTX 6000 Ada Gene...", None): "RTX 6000 Ada",
     ("GeForce RTX 208...", None): "sm_75",
+    ("Quadro RTX 600...", None): "sm_75",
+    ("NVIDIA RTX 4000 ...", None): "sm_89",
     ("NVIDIA GeForce ...", None): None,
-    ("NVIDIA T400 4GB", "sm_75"): "sm_75",
+    ("NVIDIA T400 4GB", "sm_75"): "T400",
+    ("NVIDIA A40-8Q", "sm_86"): "A40",
+    ("Orin (nvgpu)", None): "Orin",
     ("NVIDIA Graphics Device", "sm_89"): "sm_89",
     ("NVIDIA T4", "sm_90"): "sm_90",
 }
@@ -125,16 +127,18 @@ def test_a_gpu_has_a_name_of_the_matrix_and_the_driver_s_capability_overrides_it
     assert [find_capability(matrix, gpu) for gpu in gpus] == ["sm_75", "sm_90"]
 
 
-@pytest.mark.parametrize("name", ["NVIDIA GeForce ...", "NVIDIA A10...", "Quadro RTX 600...", "Quadro P2200"])
+@pytest.mark.parametrize("name", ["NVIDIA GeForce ...", "NVIDIA A10...", "GeForce GTX TIT...", "NVIDIA RTX 6000"])
 def test_a_gpu_without_a_known_name_is_refused_with_an_option_to_name_it(name: str, ask: Ask) -> None:
-    cut = ", truncated in nvidia-smi's table" if name.endswith("...") else ""
     with pytest.raises(UsageError) as caught:
         ask(smi(name, driver="535.104.05"))
-    assert str(caught.value) == (
-        f"This host's GPU is {name!r}{cut}, and the matrix has no such name. Add --gpu NAME, with its name or its "
-        "compute capability (--gpu sm_75); or pass the output of `nvidia-smi "
-        "--query-gpu=name,driver_version,compute_cap --format=csv`, which contains it."
-    )
+    if name.endswith("..."):
+        assert str(caught.value) == (
+            f"This host's GPU is {name!r}, truncated in nvidia-smi's table, and no single GPU begins so. Add --gpu "
+            "NAME; or pass the output of `nvidia-smi --query-gpu=name,driver_version --format=csv`, which has the "
+            "whole name."
+        )
+    else:
+        assert str(caught.value).startswith(f"This host's GPU is {name!r}, and the matrix has no such name. Add its")
 
 
 # Several GPUs
@@ -231,7 +235,7 @@ def test_nothing_runs_on_other_blackwell_or_beside_an_arm_processor(ask: Ask) ->
         with pytest.raises(ResolutionError, match=r"no wheel up to 2\.21 has code for Blackwell") as caught:
             ask(file)
         assert caught.value.exit_code == 4
-    with pytest.raises(TfimgError, match=r"a GH200 has an Arm processor \(matrix.yaml: arm64_gpus\)"):
+    with pytest.raises(TfimgError, match=r"wheels for Arm processors, such as that of GH200, are for the CPU"):
         ask("gh200-570.csv")
 
 

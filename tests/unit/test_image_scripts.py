@@ -1,7 +1,5 @@
 """Scripts of images/build on folders of the test, and the options of the Python programs that they call."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

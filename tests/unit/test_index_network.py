@@ -1,7 +1,5 @@
 """The host's network: BuildKit secrets and variables, and the transport of package indexes and registries."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -164,14 +162,6 @@ def statuses() -> list[int]:
 def address(statuses: list[int]) -> Iterator[str]:
     with serving(_Handler, statuses) as there:
         yield f"http://{there}"
-
-
-def test_content_is_as_long_as_it_is(address: str) -> None:
-    with DirectSession() as session:
-        for _ in range(2):  # on one connection
-            assert session.get(f"{address}/large").content == LARGE
-        with session.get(f"{address}/large", stream=True) as response:
-            assert b"".join(response.iter_content(1 << 20)) == LARGE
 
 
 def test_a_body_has_a_largest_size(address: str) -> None:

@@ -1,7 +1,5 @@
 """What this machine knows and an image must not hold."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl
@@ -312,10 +310,6 @@ def test_the_certificates_of_a_program_are_public(tmp_path: Path) -> None:
     (own,) = read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path)
     assert own.kind == "certificate"
     assert read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path, public_certificates=[PUBLIC]) == ()
-
-
-def test_a_machine_without_secrets_has_none(tmp_path: Path) -> None:
-    assert read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path) == ()
 
 
 def test_the_description_of_a_secret_does_not_show_it(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What an image is and holds, from its labels and its attestations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,7 +42,7 @@ def put(registry: MemoryRegistry) -> Manifest:
 
 
 def without_layers(registry: MemoryRegistry, image: Manifest) -> None:
-    """Remove the layers' blobs: whoever reads one fails."""
+    """Remove the layers' blobs: reading one fails."""
     for layer in image.document["layers"]:
         del registry.blobs[layer["digest"]]
 
@@ -202,10 +200,10 @@ def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> 
 def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
     subject = Subject(name="registry.test/x", digest="sha256:" + "0" * 64)
     bill = make_sbom(make_inventory(), subject=subject, created=datetime(2026, 1, 2, tzinfo=UTC))
-    told = parse_bill_of_materials(json.loads(bill.content)["predicate"])
-    asked = list_contents(make_inventory())
+    reported = parse_bill_of_materials(json.loads(bill.content)["predicate"])
+    requested = list_contents(make_inventory())
     for name in ("python", "libraries", "debian", "files"):
-        assert getattr(told, name) == getattr(asked, name)
+        assert getattr(reported, name) == getattr(requested, name)
 
 
 def test_unknown_parts_of_a_bill_of_materials_are_ignored() -> None:

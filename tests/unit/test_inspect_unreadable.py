@@ -1,7 +1,5 @@
 """The leak scan fails closed: what it cannot read completely is a finding, and what it can read hides nothing."""
 
-from __future__ import annotations
-
 import base64
 import bz2
 import gzip

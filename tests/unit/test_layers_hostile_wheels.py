@@ -1,7 +1,5 @@
 """A wheel that an attacker made is refused with one error that names it, in bounded time and memory."""
 
-from __future__ import annotations
-
 import io
 import resource
 from contextlib import suppress
@@ -87,7 +85,7 @@ def test_the_contents_of_a_hostile_wheel_are_not_listed(attack: str, tmp_path: P
 def test_a_wheel_with_any_altered_bytes_is_packed_or_refused(data: st.DataObject, tmp_path: Path) -> None:
     wheel = write_hostile_wheel(tmp_path, [(f"{INFO}/entry_points.txt", b"[console_scripts]\nthing = thing:main\n")])
     content = bytearray(wheel.read_bytes())
-    # The directory is at the end, and has all that readers believe.
+    # The directory is at the end, and has all that readers use.
     for _ in range(data.draw(st.integers(1, 4))):
         position = len(content) - data.draw(st.integers(1, len(content)))
         length = data.draw(st.integers(0, 4))

@@ -1,13 +1,10 @@
 """Wheels become layers: the right files at the right places, and the same bytes each time."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os
 import random
 import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +22,6 @@ from support.wheels import open_layer, read_files, record_hash, write_wheel
 from tfimg.cli.commands.build import Build
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
-from tfimg.layers.layers import LayerStore
 from tfimg.layers.wheel import PIECE, Blob, BlobWriter, unpack_wheel
 from tfimg.recipe.layout import SITE_PACKAGES, Compression, list_wheel_layers, split_lock
 
@@ -38,11 +34,6 @@ LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 def wheel(tmp_path: Path) -> Wheel:
     """Writes a wheel of files, with its RECORD."""
     return partial(write_wheel, tmp_path)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> LayerStore:
-    return LayerStore(folder=tmp_path / "store")
 
 
 def pack_both(wheel: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFile]:
@@ -184,19 +175,6 @@ def test_a_wheel_s_files_lie_where_an_installer_puts_them(wheel: Wheel) -> None:
     assert found[installed["thing-1.0.dist-info/INSTALLER"]] == b"tfimg\n"
 
 
-def test_pip_agrees_with_what_was_laid_out(wheel: Wheel, tmp_path: Path) -> None:
-    made = wheel("thing", {"thing/__init__.py": b"x = 1\n"}, scripts="[console_scripts]\nmain = thing:main\n")
-    _, rest = pack_both(made)
-    rest.extractall(tmp_path / "root")  # noqa: S202  (we made it; filters came with Python 3.11.4)
-    site = f"{tmp_path}/root{SITE_PACKAGES}"
-    shown = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", "show", "--files", "thing"],
-        capture_output=True, text=True, check=True, env={"PYTHONPATH": site, "PATH": ""},
-    ).stdout  # fmt: skip
-    assert "  ../../../bin/main" in shown.splitlines()
-    assert "Version: 1.0" in shown
-
-
 def test_what_is_the_same_for_every_python_is_a_layer_of_its_own(wheel: Wheel) -> None:
     made = wheel("tensorflow", {LIBRARY: b"library", "tensorflow/__init__.py": b""}, tag="cp311")
     into, rest = pack_both(made, "tensorflow/libtensorflow_cc.so.*")
@@ -277,10 +255,9 @@ def test_a_part_that_is_the_same_for_every_python_is_one_layer_with_its_scripts_
     assert f"{SITE_PACKAGES}/thing-1.0.dist-info/RECORD" in into
 
 
-@pytest.mark.parametrize(("size", "blocks"), [(0, 0), (1, 1), (512, 1), (513, 2)])
-def test_a_layer_is_whole_blocks_and_ends_with_two_empty_ones(size: int, blocks: int) -> None:
-    blob, _ = pack_files(("a", [bytes(size)]))
-    assert blob.unpacked == (1 + blocks + 2) * tarfile.BLOCKSIZE
+def test_a_layer_is_whole_blocks_and_ends_with_two_empty_ones() -> None:
+    blob, _ = pack_files(("a", [bytes(513)]))
+    assert blob.unpacked == (1 + 2 + 2) * tarfile.BLOCKSIZE
 
 
 def test_groups_of_wheels_lie_in_the_order_in_which_they_are_shared() -> None:

@@ -1,7 +1,5 @@
 """Releases that the matrix lacks → an edit of its text that a person reviews."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Sequence

@@ -2,8 +2,6 @@
 
 What holds for all refusals is in test_matrix_resolve.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -106,11 +104,6 @@ def test_a_patch_version_of_python_cannot_be_chosen(
         f"minor version: --python {minor}."
     )
     resolve(matrix, specs, parse_request(f"--python {minor}"))
-
-
-@pytest.mark.parametrize("python", ["3", "3.11", "==3.11.*", "3.13", ">=3.9,<3.14", "!=3.10.*", "latest"])
-def test_a_minor_version_of_python_can_be_chosen(python: str, matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
-    resolve(matrix, specs, Request(python=python))
 
 
 def test_the_pythons_of_the_matrix_are_one_range(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:

@@ -1,7 +1,5 @@
 """Requests → the image that they mean, and how it was found; checked against a second resolver."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -19,8 +17,8 @@ from support.resolution_oracle import (
     IMAGES,
     MATRIX,
     PLATFORMS,
-    Asked,
     Image,
+    Requested,
     answer,
     capability,
     drives,
@@ -203,14 +201,14 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Asked:
+def requests(draw: st.DrawFn) -> Requested:
     """Some options with any values."""
     options = draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=5))
     return {option: draw(VALUES[option]) for option in sorted(options)}
 
 
 @st.composite
-def meetable_requests(draw: st.DrawFn) -> Asked:
+def meetable_requests(draw: st.DrawFn) -> Requested:
     """Some facts of one image, so that at least this image meets them."""
     image: Image = draw(st.sampled_from(IMAGES))
     facts = {"--tf": image.tensorflow, "--python": image.python, "--platform": image.platform}
@@ -221,19 +219,19 @@ def meetable_requests(draw: st.DrawFn) -> Asked:
             fitting = [driver for driver in DRIVERS if drives(image, driver, gpu)]
             facts |= {"--gpu": gpu, "--driver": draw(st.sampled_from(fitting))}
     kept = draw(st.sets(st.sampled_from(sorted(facts)), min_size=1))
-    asked = {option: facts[option] for option in sorted(kept)}
-    return {**asked, "--device": image.device, "--platform": image.platform}
+    requested = {option: facts[option] for option in sorted(kept)}
+    return {**requested, "--device": image.device, "--platform": image.platform}
 
 
-Ask = Callable[[Asked], Resolution | ResolutionError]
+Ask = Callable[[Requested], Resolution | ResolutionError]
 
 
 @pytest.fixture(scope="module")
 def resolver(matrix: Matrix, specs: Sequence[ImageSpec]) -> Ask:
     """Return the resolver's answer; an error that it raises is returned."""
 
-    def answer(asked: Asked) -> Resolution | ResolutionError:
-        request = Request(**{FIELDS[option]: value for option, value in asked.items()})  # type: ignore[arg-type]
+    def answer(requested: Requested) -> Resolution | ResolutionError:
+        request = Request(**{FIELDS[option]: value for option, value in requested.items()})  # type: ignore[arg-type]
         try:
             return resolve(matrix, specs, request)
         except ResolutionError as error:
@@ -250,49 +248,49 @@ def test_each_gpu_is_answered_with_the_best_image_of_each_release_that_runs_on_i
     """Every boundary between code, PTX and neither: too rare among random requests."""
     for gpu in MATRIX["gpus"]:
         for minor in sorted({image.tensorflow.rpartition(".")[0] for image in IMAGES}):
-            asked = {"--gpu": gpu, "--tf": minor, "--platform": "amd64"}
-            found = resolver(asked)
-            assert answer(asked) == (found.spec.identifier if isinstance(found, Resolution) else None), asked
+            requested = {"--gpu": gpu, "--tf": minor, "--platform": "amd64"}
+            found = resolver(requested)
+            assert answer(requested) == (found.spec.identifier if isinstance(found, Resolution) else None), requested
 
 
 @settings(max_examples=100, deadline=None)
-@given(asked=meetable_requests())
-def test_what_an_image_meets_is_answered_with_the_best_image_that_meets_it(resolver: Ask, asked: Asked) -> None:
-    found = resolver(asked)
+@given(requested=meetable_requests())
+def test_what_an_image_meets_is_answered_with_the_best_image_that_meets_it(resolver: Ask, requested: Requested) -> None:
+    found = resolver(requested)
     assert isinstance(found, Resolution)
-    assert found.spec.identifier == answer(asked)
+    assert found.spec.identifier == answer(requested)
     assert_readable(*found.explanation, *found.notes)
 
 
 @settings(max_examples=200, deadline=None)
-@given(asked=requests())
-@example(asked={"--device": "cpu", "--gpu": "GB200", "--platform": "linux/arm64"})
-@example(asked={"--cuda": "latest", "--cudnn": "~=8.9.7", "--driver": "999.1", "--gpu": "M40"})
-@example(asked={"--cudnn": "8.9.7", "--device": "gpu", "--driver": "450.80.02", "--gpu": "A2"})
-def test_any_request_is_answered_or_refused_like_a_trial_of_every_image(resolver: Ask, asked: Asked) -> None:
-    found, expected = resolver(asked), answer(asked)
+@given(requested=requests())
+@example(requested={"--device": "cpu", "--gpu": "GB200", "--platform": "linux/arm64"})
+@example(requested={"--cuda": "latest", "--cudnn": "~=8.9.7", "--driver": "999.1", "--gpu": "M40"})
+@example(requested={"--cudnn": "8.9.7", "--device": "gpu", "--driver": "450.80.02", "--gpu": "A2"})
+def test_any_request_is_answered_or_refused_like_a_trial_of_every_image(resolver: Ask, requested: Requested) -> None:
+    found, expected = resolver(requested), answer(requested)
     if isinstance(found, Resolution):
         assert found.spec.identifier == expected
         assert_readable(*found.explanation, *found.notes)
         return
     assert expected is None
     assert_readable(str(found))
-    assert_clash(asked, found.details["clash"])
+    assert_clash(requested, found.details["clash"])
     # With the platform of a GPU at hand, an image for the processor may be all that there is.
-    fixed = asked.get("--gpu") in MATRIX["arm64_gpus"] and implied(asked)["--platform"] == "linux/arm64"
+    fixed = requested.get("--gpu") in MATRIX["arm64_gpus"] and implied(requested)["--platform"] == "linux/arm64"
     assert_nearest(found.details["nearest"], at_least=1 if fixed else 2)
 
 
-def assert_clash(asked: Asked, clash: Sequence[str]) -> None:
+def assert_clash(requested: Requested, clash: Sequence[str]) -> None:
     """The options that are said to clash do, no part of them does, and no fewer options would."""
     options = parse(" ".join(clash))
-    whole = implied(asked)
+    whole = implied(requested)
     same = {**options, "--platform": whole["--platform"]} if "--platform" in options else options
     assert same == {option: whole[option] for option in options}
     assert not meetable(same)
     for left_out in same:
         assert len(same) == 1 or meetable({key: value for key, value in same.items() if key != left_out})
-    assert len(same) == smallest_clash_size(asked)
+    assert len(same) == smallest_clash_size(requested)
 
 
 def assert_nearest(nearest: Sequence[dict[str, str]], *, at_least: int) -> None:

@@ -1,7 +1,5 @@
 """The exact boundaries of the rules between the parts of a matrix."""
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The images that a matrix offers, their variants, and their identifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import date
 from itertools import product
@@ -187,9 +185,9 @@ def test_a_pattern_that_ends_in_no_variant_is_one_of_images(specs: Sequence[Imag
 
 def test_a_variant_that_removes_files_is_compressed_small_by_default(spec: ImageSpec) -> None:
     chosen = [
-        BuildSettings(compression=asked).choose_compression(image)
+        BuildSettings(compression=requested).choose_compression(image)
         for image in (spec, with_variant(spec, "jupyter", VARIANTS), with_variant(spec, "dev", VARIANTS))
-        for asked in (None, "gzip")
+        for requested in (None, "gzip")
     ]
     assert chosen == ["fast", "gzip", "fast", "gzip", "small", "gzip"]
 

@@ -1,7 +1,5 @@
 """When security fixes end: the facts of the matrix, what commands say of them, and policies that refuse an image."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime

@@ -1,7 +1,5 @@
 """Facts of a matrix beside what an index has: each can be disproved, and says so at its own path."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -115,7 +113,7 @@ def test_a_survey_made_from_the_matrix_agrees_with_it(small: Matrix, matrix: Mat
 def test_a_mistake_in_the_matrix_is_reported_at_its_path(slip: MatrixEdit, survey: IndexSurvey) -> None:
     """Made in its text, as people make it; what the wheels say stays the same."""
     found = find_differences(parse_text(slip.text()), survey)
-    assert [f"{one.path} ({one.field} {one.verdict}): {one.message}" for one in found] == slip.told
+    assert [f"{one.path} ({one.field} {one.verdict}): {one.message}" for one in found] == slip.reported
 
 
 def test_a_release_that_is_taken_off_the_index_is_reported(small: Matrix, survey: IndexSurvey) -> None:
@@ -234,9 +232,9 @@ def test_a_tpu_wheel_that_the_matrix_does_not_know_is_reported(small: Matrix, su
         for wheel in survey.wheels
         if wheel.package == "tensorflow-tpu" and wheel.version == Version("2.15.1")
     ]
-    told = "the matrix has none, the index tensorflow-tpu 2.15.0"
+    reported = "the matrix has none, the index tensorflow-tpu 2.15.0"
     assert find_differences(small, replace(survey, wheels=(*survey.wheels, *tpu))) == [
-        difference("rows[0].tensorflow[0].tpu", "tpu", told)
+        difference("rows[0].tensorflow[0].tpu", "tpu", reported)
     ]
 
 

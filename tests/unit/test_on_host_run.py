@@ -1,7 +1,5 @@
 """images/on_host/run.py with small wheels and a small suite: what it installs, sets, writes and refuses."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Reports of earlier runs: reused while they are green and the newest on their subject."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

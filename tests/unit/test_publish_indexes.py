@@ -1,21 +1,18 @@
 """Indexes of platforms at publication, rollback and withdrawal: each platform's image keeps its own statements."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
 
 from support.memory_registry import MemoryRegistry
 from support.published_images import Killed, Mortal
-from support.publisher import CPU, Machine, chain
+from support.publisher import CPU, Machine
 from support.signing import THEIRS
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.verify import verify
 from tfimg.core.errors import NetworkError, UsageError, WithdrawnError
 from tfimg.core.events import Event, WarningEvent
-from tfimg.publish.history import build_tags
-from tfimg.publish.indexes import PlatformTags, list_images, list_platform_tags, make_index, update_indexes
+from tfimg.publish.indexes import list_images, list_platform_tags, make_index, update_indexes
 from tfimg.registry.documents import Manifest
 
 ARM = f"{CPU}-arm64"
@@ -49,7 +46,7 @@ def publish(machine: Machine, **ages: int) -> list[str]:
 
 
 def platforms(registry: MemoryRegistry, tag: str = "2.15") -> list[str]:
-    """Return the digests of a tag's index; that of its manifest if it is none."""
+    """Return the digests of a tag's index; that of its manifest if it is no index."""
     manifest = registry.find(tag)
     assert manifest
     return [one.digest for one in manifest.index.manifests] if "manifests" in manifest.document else [manifest.digest]
@@ -61,22 +58,6 @@ def test_the_order_of_publication_does_not_matter(machine: Machine, registry: Me
     (amd64,) = publish(machine, amd64=0)
     assert [platforms(registry, tag) for tag in SHARED] == [[amd64, arm64]] * 3
     assert [platforms(registry, tag) for tag in OWN] == [[arm64]] * 3
-
-
-def test_an_index_follows_each_platform(machine: Machine, registry: MemoryRegistry) -> None:
-    publish(machine, amd64=9, arm64=9)
-    for ages in ({"amd64": 5}, {"arm64": 5}, {"amd64": 1, "arm64": 1}):
-        publish(machine, **ages)
-        assert platforms(registry) == [registry.named[build] for build in newest_builds(machine, registry)]
-    assert len(chain(PlatformTags(registry, machine.trusted))) == 3  # type: ignore[arg-type]
-    assert len(machine.chain("2.15-arm64")) == 3
-
-
-def newest_builds(machine: Machine, registry: MemoryRegistry) -> list[str]:
-    tags = PlatformTags(registry, machine.trusted)
-    builds = build_tags(registry.named)
-    found = [tags.find(tag) for tag in ("2.15", "2.15-arm64")]
-    return [next(tag for tag in builds if one and registry.named[tag] == one.digest) for one in found]
 
 
 def test_an_index_never_mixes_releases(machine: Machine, registry: MemoryRegistry) -> None:

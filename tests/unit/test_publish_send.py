@@ -1,7 +1,5 @@
 """Sending an image from an engine: stages as events, what the engine receives and validates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

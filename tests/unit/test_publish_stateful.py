@@ -4,8 +4,6 @@ Real keys and real publishing functions over a registry in memory. After each fi
 lacks its attestations or points to a withdrawn image, and no completed move is lost without a gap in the history.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable

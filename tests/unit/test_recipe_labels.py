@@ -1,7 +1,5 @@
 """Labels and the JSON object: what an image says of itself, and the level that its record proves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Extra packages of an image: what they resolve to, and the whole message where they do not fit. With the real uv."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -16,9 +14,12 @@ from support.wheels import sha256, write_wheel
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
-from tfimg.recipe import packages
+from tfimg.recipe import conflicts, packages
+from tfimg.recipe.additions import list_addition_notes
+from tfimg.recipe.conflicts import _first_without
+from tfimg.recipe.facts import collect_facts, format_constraints
 from tfimg.recipe.lock import read_packages
-from tfimg.recipe.packages import _first_without
+from tfimg.recipe.packages import find_moved
 
 
 @pytest.fixture(scope="module")
@@ -103,19 +104,18 @@ def test_one_requirement_among_many_is_found_with_few_resolutions(
 
     monkeypatch.setattr(packages.Resolver, "find_versions", counted)
     many = [f"shared>=0.{number}" for number in range(400)]
-    with pytest.raises(RequirementConflict, match=r"^pandas>=3 has no release of 2024-03-22 or before"):
-        resolve(project, *many[:200], "pandas>=3", *many[200:])
+    with pytest.raises(RequirementConflict, match=r"^rising 2.0 needs protobuf==4.25.3"):
+        resolve(project, *many[:200], "rising==2.0", *many[200:])
     assert len(resolutions) < 20
 
 
-def test_an_explanation_that_takes_too_long_quotes_uv(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "MAX_SECONDS", -1)
-    with pytest.raises(RequirementConflict) as refused:
-        resolve(project, "pandas>=3")
-    assert str(refused.value) == (
-        "pandas>=3 cannot be resolved: Because only pandas<=2.2.1 is available and you require pandas>=3, we can "
-        "conclude that your requirements are unsatisfiable. Loosen or leave out the requirement."
-    )
+def test_an_explanation_that_takes_too_long_keeps_what_uv_says(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conflicts, "MAX_SECONDS", -1)
+    with pytest.raises(RequirementConflict, match=r"^needs-late cannot be resolved together") as refused:
+        resolve(project, "needs-late")
+    assert "latecomer" in str(refused.value.details["proof"])
 
 
 def test_an_index_that_does_not_answer_is_no_conflict(project: Project, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_version_with_a_local_label_is_moved_to_no_other_image(tmp_path: Path,
     """A specifier cannot order versions by `+ours`."""
     write_wheel(tmp_path, "needs", {}, requires="numpy>=2.1", version="1.0")
     write_wheel(tmp_path, "numpy", {}, version="2.1.0+ours")
-    message = r"^needs needs another version .*: numpy 2.1.0\+ours instead of numpy"
+    message = r"^needs takes numpy 2.3.2, and TensorFlow 2.15.1 needs numpy<2.0.0"
     refused = pytest.raises(RequirementConflict, match=message)
     with extra_packages_project(tmp_path, workspace, find_links=tmp_path) as project, refused:
         resolve(project, "needs")
@@ -141,8 +141,8 @@ def test_an_index_that_states_another_hash_is_no_conflict(
     found = packages.Resolver.find
     wheels = [PackageWheel(name="pandas-2.2.1-py3-none-any.whl", url="https://h/x", hashes={"md5": "0" * 32})]
 
-    def find(self: packages.Resolver, requirements: Sequence[str]) -> list[Package]:
-        return [replace(package, wheels=wheels) for package in found(self, requirements)]
+    def find(self: packages.Resolver, requirements: Sequence[str], free: Sequence[str] = ()) -> list[Package]:
+        return [replace(package, wheels=wheels) for package in found(self, requirements, free)]
 
     monkeypatch.setattr(packages.Resolver, "find", find)
     with pytest.raises(LockError) as refused:
@@ -158,6 +158,96 @@ def test_no_image_is_named_that_no_lock_is_of(project: Project) -> None:
     with pytest.raises(LockError) as refused:
         locks.add_packages(project.spec(IMAGE), ["numpy>=2"])
     assert refused.value.next_step == "Write numpy without a version."
+
+
+# What moves
+
+
+def moved(project: Project, *requirements: str) -> dict[str, str]:
+    """Return the packages of the image that move, with the versions that they then have."""
+    spec = project.locks.add_packages(project.spec(IMAGE), requirements)
+    assert spec.extra
+    return {one.name: one.after for one in find_moved(project.lock(project.spec(IMAGE)), spec.extra.lock)}
+
+
+def test_packages_that_tensorflow_is_not_built_against_move(project: Project) -> None:
+    """Down, for what another package needs; and as far as the request says."""
+    assert moved(project, "mover") == {"packaging": "23.2"}
+    assert moved(project, "packaging==23.2", "pandas") == {"packaging": "23.2"}
+    assert moved(project, "packaging", "pandas") == {}
+
+
+def test_a_package_that_tensorflow_is_built_against_moves_only_by_its_name(project: Project) -> None:
+    assert moved(project, "protobuf==4.25.3") == {"protobuf": "4.25.3"}
+    assert moved(project, "protobuf<4.25.5", "rising") == {"protobuf": "4.25.3"}
+
+
+def test_what_moves_leaves_the_other_parts_of_the_lock(project: Project) -> None:
+    """So that the image has one version of it, and its constraints and facts say which."""
+    plain = project.spec(IMAGE)
+    spec = project.locks.add_packages(plain, ["mover", "protobuf==4.25.3"])
+    before, lock = project.lock(plain), project.lock(spec)
+    assert [line for line in before["packages"].splitlines() if line not in lock["packages"].splitlines()] == [
+        line for line in before["packages"].splitlines() if line.startswith(("packaging==", "protobuf=="))
+    ]
+    facts = collect_facts(spec, lock)["packages"]
+    assert (facts["packaging"], facts["protobuf"], len(facts)) == ("23.2", "4.25.3", len(read_packages(before)) + 1)
+    assert "protobuf==4.25.3" in format_constraints(spec, lock).split()
+
+
+def test_a_variant_moves_nothing(project: Project) -> None:
+    resolver = project.locks.resolver(project.spec(IMAGE), project.lock(project.spec(IMAGE)), may_move=False)
+    with pytest.raises(LockError):
+        resolver.find(["mover"])
+
+
+# CUDA
+
+
+def test_libraries_of_another_cuda_do_not_lie_over_those_of_an_image(project: Project) -> None:
+    """The folders of nvidia-cudnn-cu11 and nvidia-cudnn-cu12 are one."""
+    spec = project.spec("2.15.1-cuda12.2-py3.11")
+    with pytest.raises(RequirementConflict) as refused:
+        project.locks.add_packages(spec, ["torch==2.0.1"])
+    assert "2.15.1-cuda12.2-py3.11: nvidia-cudnn-cu11 over nvidia-cudnn-cu12." in refused.value.what
+    assert refused.value.next_step.startswith("Write torch==2.0.1+cpu, the build for CPU")
+
+
+def test_the_build_for_cpu_is_taken_from_a_folder(tmp_path: Path, workspace: Workspace) -> None:
+    """As the refusal says."""
+    wheel = write_wheel(tmp_path, "torch", {}, version="2.0.1+cpu")
+    with extra_packages_project(tmp_path, workspace, find_links=tmp_path) as project:
+        spec = project.locks.add_packages(project.spec("2.15.1-cuda12.2-py3.11"), ["torch==2.0.1+cpu"])
+    assert spec.extra
+    assert f"torch==2.0.1+cpu --hash=sha256:{sha256(wheel)}" in spec.extra.lock
+
+
+def test_a_plan_for_cpu_names_what_is_for_cuda(project: Project) -> None:
+    spec = project.locks.add_packages(project.spec(IMAGE), ["torch"])
+    (note,) = list_addition_notes(spec, project.locks.list_additions(spec))
+    assert note.startswith(
+        "1 packages for CUDA: nvidia-cudnn-cu12; a CPU image cannot use them. Write torch==2.2.1+cpu"
+    )
+
+
+# Releases of long ago
+
+
+def test_a_package_that_has_had_no_release_for_years_is_the_newest(project: Project) -> None:
+    assert resolve(project, "steady") == ["steady==1.0"]
+
+
+def test_the_release_that_is_made_for_the_image_s_tensorflow_may_be_old(project: Project) -> None:
+    assert resolve(project, "text", as_of=date(2026, 11, 1)) == ["text==2.15.0"]
+
+
+def test_a_version_that_is_named_may_be_old(project: Project) -> None:
+    assert resolve(project, "bounded==1.0") == ["bounded==1.0"]
+    assert resolve(project, "bounded<2") == ["bounded==1.0"]
+
+
+def test_a_version_that_is_named_may_be_newer_than_the_day(project: Project) -> None:
+    assert resolve(project, "pandas==3.0.0", "arrays") == ["arrays==1.0", "pandas==3.0.0"]
 
 
 def test_halving_finds_the_first_that_does_not_fit() -> None:

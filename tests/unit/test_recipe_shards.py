@@ -1,7 +1,5 @@
 """Shards: every image in exactly one, what shares libraries together, none far larger than the others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """What the rows of a matrix support, and the tables that say so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The names of images: one of its own for each, aliases for the default ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -19,11 +17,6 @@ def test_only_a_default_image_is_its_release_and_only_the_newest_patch_is_its_mi
     identifier: str, expected: list[str], named: Named
 ) -> None:
     assert list_tags(named(identifier), repository="tf") == tuple(f"tf:{tag}" for tag in expected)
-
-
-def test_a_repository_may_name_a_registry_with_a_port(named: Named) -> None:
-    names = list_tags(named("2.15.1-cpu-py3.11"), repository="registry.example.test:5000/team/tf")
-    assert names[0] == "registry.example.test:5000/team/tf:2.15.1-cpu-py3.11"
 
 
 def test_no_two_images_share_a_name(specs: Sequence[ImageSpec]) -> None:

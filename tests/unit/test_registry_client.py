@@ -1,7 +1,5 @@
 """From this machine's settings to the client of a registry, without a request to one."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from pathlib import Path
@@ -35,7 +33,7 @@ def test_credentials_of_docker_login_are_used(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
     for environ, known in (({"DOCKER_CONFIG": str(tmp_path)}, True), ({"HOME": str(tmp_path)}, False)):
         registry = open_registry(REFERENCE, environ, tmp_path, settings=ConnectionSettings())
-        assert (registry._connection._authorization.credentials is not None) is known
+        assert (registry._connection._credentials is not None) is known
 
 
 def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path) -> None:
@@ -78,7 +76,7 @@ def test_a_credential_helper_has_the_environment_that_was_given(tmp_path: Path) 
     environ = {"DOCKER_CONFIG": str(tmp_path), "PATH": f"{helper.parent}:/usr/bin:/bin", "VAULT": "secret"}
     there = open_registry(REFERENCE, environ, tmp_path, settings=ConnectionSettings())
     expected = Credentials(username="registry.example:5000 get", password="secret")
-    assert there._connection._authorization.credentials == expected
+    assert there._connection._credentials == expected
 
 
 def test_a_credential_helper_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

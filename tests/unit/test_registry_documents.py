@@ -1,7 +1,5 @@
 """Images in a registry: limits of their documents, and messages for malformed ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """HTTP to a registry: which addresses are followed, where credentials go, and each error with its next step."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 

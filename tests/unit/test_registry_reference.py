@@ -1,7 +1,5 @@
 """Image references with Docker's defaults, and the credentials that Docker's configuration and helpers have."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from pathlib import Path

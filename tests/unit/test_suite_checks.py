@@ -1,7 +1,5 @@
 """What the suite's checks conclude from what they measured. Neither TensorFlow nor a device is needed."""
 
-from __future__ import annotations
-
 import math
 import sys
 from fractions import Fraction
@@ -14,10 +12,7 @@ from bounds import require_equal
 from checks import (
     adversaries,
     checkpoints,
-    cluster,
-    digits,
     distribution,
-    exports,
     layers,
     scaling,
     scripts,
@@ -170,14 +165,6 @@ def test_no_sum_in_any_order_needs_more_bits_than_float32_has() -> None:
         assert abs(number) * finest < 2**SINGLE_BITS
 
 
-def test_a_part_of_the_rows_gives_other_weights() -> None:
-    half = distribution.ROWS // 2
-    start = list(map(Fraction, distribution.START))
-    found = [descent(part)[0] for part in (list(range(half)), list(range(half, distribution.ROWS)))]
-    found += [[2 * w - s for w, s in zip(one, start, strict=True)] for one in found]
-    assert all(distribution.expected_weights() != [float(w) for w in one] for one in found)
-
-
 def measured(**changes: Any) -> dict[str, Any]:
     weights = distribution.expected_weights()
     return {"replicas": 2, "rows": [4, 4], "weights": [weights, weights], **changes}
@@ -203,30 +190,12 @@ def test_exact_weights_pass_and_anything_else_fails(changes: dict[str, Any], rea
         distribution.require_same(measured(**changes), 2)
 
 
-def test_addresses_differ() -> None:
-    found = cluster.free_addresses(20)
-    assert len(set(found)) == 20
-    assert all(address.startswith("127.0.0.1:") for address in found)
-
-
-def test_the_exported_module_is_tried_on_both_sides_of_its_kink() -> None:
-    assert exports.expected() == [[9.0, 9.0], [0.0, 15.0]]
-
-
 @pytest.mark.parametrize(("found", "said"), [({"sum": 4}, "sum as 3, found 4"), ({}, "sum as 3, found None")])
 def test_other_or_missing_answers_fail_with_all_that_was_measured(found: dict[str, int], said: str) -> None:
     require_equal({"sum": 3, "extra": 1}, {"sum": 3}, "it is broken")
     with pytest.raises(CheckFailed, match=f"expected {said}: it is broken") as caught:
         require_equal(found, {"sum": 3}, "it is broken", device="CPU")
     assert caught.value.measured == {"answers": found, "device": "CPU"}
-
-
-def test_every_digit_looks_different_and_fills_the_font_and_the_largest_stays_inside_of_the_image() -> None:
-    glyphs = digits.glyphs()
-    assert len({str(glyph) for glyph in glyphs}) == len(glyphs) == 10
-    assert all(len(glyph) == digits.HEIGHT and len(row) == digits.WIDTH for glyph in glyphs for row in glyph)
-    assert (glyphs[7][0], glyphs[7][1]) == ([1, 1, 1, 1, 1], [0, 0, 0, 0, 1])
-    assert digits.HEIGHT * (digits.STRETCH[1] - 1) + 2 * digits.SHIFT <= digits.SIDE
 
 
 def test_hash_buckets_take_fingerprints_as_unsigned() -> None:

@@ -1,7 +1,5 @@
 """What the suite says of packages: their modules, their files, their byte code, and what hides them."""
 
-from __future__ import annotations
-
 import compileall
 import py_compile
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -148,8 +146,3 @@ def test_no_byte_code_and_that_of_another_python_do_not_fit(tmp_path: Path) -> N
     for text in ("x" * 16, "x"):
         cached.write_text(text)
         assert not byte_code.fits(source, cached)
-
-
-def test_a_sentence_names_the_first_of_many() -> None:
-    assert files.enumerated(["a", "b"]) == "a, b"
-    assert files.enumerated(str(number) for number in range(12)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"

@@ -1,7 +1,5 @@
 """What the suite says of NVIDIA's libraries: names, versions, ranges, and what it judges where. None is installed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -122,13 +120,13 @@ def test_the_disk_is_judged_in_an_image_alone(answers: Answers, check: str, monk
 
 def test_a_libcuda_is_the_machines_or_a_stub(answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(libraries, "on_disk", lambda *_: (Path("/usr/lib/libcuda.so.550"),))
-    here, absent = tmp_path, tmp_path / "absent"
+    present, absent = tmp_path, tmp_path / "absent"
     started, hidden, stub = 0, 100, 34
     for signs, answer, complaint in (
-        (here, started, None),
-        (here, hidden, None),
-        (here, stub, "libcuda"),
-        (here, "undefined symbol: cuInit", "libcuda"),
+        (present, started, None),
+        (present, hidden, None),
+        (present, stub, "libcuda"),
+        (present, "undefined symbol: cuInit", "libcuda"),
         (absent, started, "libcuda"),  # no machine handed it in
     ):
         monkeypatch.setattr(libraries, "DRIVERS", (str(signs),))

@@ -3,8 +3,6 @@
 No Jupyter and no TensorFlow is needed; a small server stands where JupyterLab would.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The suite's supervisor with real workers: what crashes, hangs or prints costs its own result at most."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
@@ -62,7 +60,7 @@ def imports(facts):
 CHECKS["environment.import_tensorflow"] = Check(imports)
 """
 SLEEP = f"300.{os.getpid()}"
-"""Seconds that nobody else's process sleeps."""
+"""Seconds that no other process sleeps."""
 TENSORFLOW = "__version__ = '2.99'\n"
 
 
@@ -84,7 +82,7 @@ class Run:
         events: list[dict[str, Any]] = []
         order = Order(table, "planted_table", names, replace(self.facts, device=device or self.facts.device))
         self.problem = supervise(order, events.append)
-        # Every start has its end, in the order that was asked for.
+        # Every start has its end, in the requested order.
         assert [(event["event"], event["check"]) for event in events] == [
             (kind, name) for name in names for kind in ("start", "end")
         ]

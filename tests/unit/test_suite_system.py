@@ -1,7 +1,5 @@
 """What the suite says of how a container was started: places to write, time zone, certificates, ports."""
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl

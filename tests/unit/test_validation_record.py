@@ -1,7 +1,5 @@
 """Reports and records in files: the JSON Schema of reports, and documents that are read whole or refused by path."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -139,12 +137,6 @@ def test_another_version_is_reported_as_such() -> None:
 )  # fmt: skip
 def test_a_file_that_is_not_a_report_is_an_error(text: str, problem: str) -> None:
     assert problem in refusal_of(text)
-
-
-@pytest.mark.parametrize("seconds", [0.0, 86_399.9])
-def test_a_check_may_take_no_time_and_almost_a_day(seconds: float) -> None:
-    report = reported(result("a.b", seconds=seconds))
-    assert read_report(format_json(report), source="report.json").results[0].seconds == seconds
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from datetime import date
 from typing import Any
 
 from tfimg.advisories.match import AuditedPackage, Finding
-from tfimg.core.errors import ExpiredRisk, NotAudited, VulnerablePackage
-from tfimg.core.text import list_first
+from tfimg.core import errors, text
 from tfimg.matrix.schema import AcceptedRisk
 
 MAX_LISTED = 5  # packages or acceptances that a message names
@@ -37,15 +36,11 @@ class AuditedFinding:
     imported: bool | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        finding, package = self.finding, self.finding.package
+        finding = self.finding
         return {
             "advisory": finding.identifier,
             "aliases": list(finding.aliases),
-            "ecosystem": package.ecosystem,
-            "package": package.name,
-            "installed": package.installed,
-            "version": package.version,
+            **finding.package.to_json(),
             "severity": finding.severity.word,
             "score": finding.severity.score,
             "vector": finding.severity.vector,
@@ -70,11 +65,9 @@ class AuditResult:
 
     @property
     def open(self) -> tuple[AuditedFinding, ...]:
-        """The findings that are not accepted."""
         return tuple(finding for finding in self.findings if finding.accepted is None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         return {
             "event": "audited",
             "source": self.source,
@@ -82,14 +75,7 @@ class AuditResult:
             "packages": self.packages,
             "findings": [finding.to_json() for finding in self.findings],
             "not_audited": [
-                {
-                    "ecosystem": package.ecosystem,
-                    "package": package.name,
-                    "installed": package.installed,
-                    "version": package.version,
-                    "reason": reason,
-                    "images": list(images),
-                }
+                {**package.to_json(), "reason": reason, "images": list(images)}
                 for package, reason, images in self.not_audited
             ],
             "expired": [risk.model_dump(mode="json") for risk in self.expired],
@@ -109,9 +95,9 @@ class AuditResult:
         """Raise `VulnerablePackage`, `ExpiredRisk` or `NotAudited` for what keeps the result from being green."""
         if self.open:
             packages = dict.fromkeys(str(one.finding.package) for one in self.open)
-            raise VulnerablePackage(
+            raise errors.VulnerablePackage(
                 f"{len(self.open)} advisor{'y affects' if len(self.open) == 1 else 'ies affect'} "
-                f"{list_first(list(packages), MAX_LISTED)}.",
+                f"{text.list_first(list(packages), MAX_LISTED)}.",
                 next_step="`tfimg matrix lock --fix` moves Python packages to fixed versions and says what blocks a "
                 "fix; Debian packages come with a newer base (`tfimg build --renew-base`); `accepted_risks` of "
                 "matrix.yaml accepts a risk with a reason until a day.",
@@ -119,7 +105,7 @@ class AuditResult:
         raise_for_expired(self.expired)
         if self.not_audited:
             listed = [f"{package} ({reason})" for package, reason, _ in self.not_audited]
-            raise NotAudited(
+            raise errors.NotAudited(
                 f"Nothing is known of {_count(len(listed), 'package')}: {'; '.join(listed[:MAX_LISTED])}"
                 f"{f'; and {len(listed) - MAX_LISTED} more' if len(listed) > MAX_LISTED else ''}.",
                 next_step="Check such packages yourself.",
@@ -168,7 +154,6 @@ def audit(
 
 
 def find_risk(finding: Finding, image: str, risks: Iterable[AcceptedRisk]) -> AcceptedRisk | None:
-    """Return the risk that covers a defect in an image, or None."""
     return next(
         (
             risk
@@ -182,7 +167,6 @@ def find_risk(finding: Finding, image: str, risks: Iterable[AcceptedRisk]) -> Ac
 
 
 def find_expired(risks: Iterable[AcceptedRisk], today: date) -> tuple[AcceptedRisk, ...]:
-    """Return the acceptances whose day of review is over."""
     return tuple(risk for risk in risks if risk.review_by < today)
 
 
@@ -190,9 +174,9 @@ def raise_for_expired(expired: Sequence[AcceptedRisk]) -> None:
     """Raise `ExpiredRisk` if there are expired acceptances."""
     if expired:
         listed = [f"{risk} ({risk.review_by})" for risk in expired]
-        raise ExpiredRisk(
+        raise errors.ExpiredRisk(
             f"{_count(len(expired), 'accepted risk')} of matrix.yaml {'is' if len(expired) == 1 else 'are'} past the "
-            f"day of review: {list_first(listed, MAX_LISTED)}.",
+            f"day of review: {text.list_first(listed, MAX_LISTED)}.",
             next_step="Review each: fix it with `tfimg matrix lock --fix`, or give it a new reason and day.",
         )
 

@@ -17,8 +17,7 @@ from packaging.version import Version
 
 from tfimg.advisories.audit import find_risk
 from tfimg.advisories.match import AuditedPackage, Finding, make_python_package, read_lock_packages
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import LockError
+from tfimg.core import cancellation, errors
 from tfimg.core.text import escape_unprintable, truncate
 from tfimg.matrix.schema import AcceptedRisk, Newer
 from tfimg.matrix.spec import ImageSpec
@@ -35,7 +34,6 @@ KEPT_LIBRARY = "its layer stays: matrix.yaml pins the libraries of the CUDA tool
 """Why the packages of other parts stay."""
 
 NOT_FIXED = "its advisory names no fixed version"
-
 MAX_ROUNDS = 10  # resolutions for one fix: each excludes the versions of the last that are affected too
 MAX_NAMES = 110  # characters of identifiers in a line of a lock
 
@@ -126,7 +124,6 @@ class _ImageFix:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The locked versions by name."""
         return _read_versions(self.lock)
 
     def _find_open(self, packages: Iterable[AuditedPackage]) -> list[Finding]:
@@ -184,7 +181,7 @@ class _ImageFix:
                         names.append(finding.identifier)
                 reasons[name] = f"fixes {', '.join(names)}"
             lines: dict[str, str] = {one.name: format_line(one, query, reasons[one.name]) for one in moved}
-        except LockError as error:
+        except errors.LockError as error:
             # uv's own words: of a short proof its premise, of a long one all that a message has room for.
             text = re.sub(r"^.*?cause: (Because )?", "", " ".join(error.what.split())).rstrip(".")
             premise, *conclusions = text.split(". And because ")
@@ -207,7 +204,7 @@ class _ImageFix:
         bounds: dict[str, SpecifierSet] = {}
         affected = goals
         for _ in range(MAX_ROUNDS):
-            raise_if_cancelled()
+            cancellation.raise_if_cancelled()
             for one in affected:
                 name = one.package.name
                 bounds[name] = bounds.get(name, SpecifierSet()) & SpecifierSet(one.bound or f">{one.package.version}")
@@ -229,6 +226,7 @@ class _ImageFix:
                 cutoff=end_of(self.tools.today),
                 newer=(),
                 locked=tuple({**own, **self.pinned}.items()),
+                lowest=True,
             )
             packages = self.tools.resolve(query)
             moved = [make_python_package(one.name, str(one.version)) for one in packages]
@@ -251,7 +249,7 @@ class _ImageFix:
                 )
                 packages = self.tools.resolve(without_variants)
             return query, packages
-        raise LockError(
+        raise errors.LockError(
             f"every version that was tried is affected too, the last by {affected[0].identifier} of "
             f"{affected[0].package}",
             next_step="Accept the risk.",

@@ -18,14 +18,11 @@ from tfimg.recipe.lock import LockedPackage
 
 PYPI, DEBIAN = "PyPI", "Debian"  # ecosystems, as advisories name them; Debian's are followed by a release: `Debian:12`
 MAX_COMPONENTS = 20_000  # components of one bill of materials. Ours have less than 1,000
-
 MAX_NAME = 200
-
 TENSORFLOW = "tensorflow"
 VARIANTS = frozenset(PACKAGES) - {TENSORFLOW} | {"tensorflow-gpu"}
 """Distributions of the same TensorFlow: advisories about one name are about all. Their images also have metadata of the
 plain name, without files (`tfimg.recipe.facts.ALIAS`)."""
-
 
 _DEBIAN_VERSION = re.compile(r"(\d+:)?\d[A-Za-z0-9.+~:-]*", re.ASCII)
 """A version of Debian (policy, 5.6.12). A service compares another text with nothing, which is no proof."""
@@ -49,9 +46,13 @@ class AuditedPackage:
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
+    def to_json(self) -> dict[str, str]:
+        """Return its names and version as a JSON object."""
+        names = {"ecosystem": self.ecosystem, "package": self.name}
+        return {**names, "installed": self.installed, "version": self.version}
+
 
 def read_lock_packages(packages: Iterable[LockedPackage]) -> tuple[AuditedPackage, ...]:
-    """Return the packages of a lock."""
     return tuple(make_python_package(package.name, package.version) for package in packages)
 
 
@@ -110,7 +111,6 @@ def _read_purl(purl: PackageURL, custom_version: str | None) -> AuditedPackage:
 
 
 def make_python_package(name: str, version: str, custom_version: str | None = None) -> AuditedPackage:
-    """Return a Python package by its normalized name."""
     problem = None
     try:
         local = Version(version).local
@@ -209,7 +209,6 @@ class Finding:
 
     @property
     def identifiers(self) -> frozenset[str]:
-        """All names of the defect."""
         return frozenset((self.identifier, *self.aliases))
 
 
@@ -244,7 +243,10 @@ def _group_aliases(records: Sequence[Advisory]) -> list[list[Advisory]]:
 
 
 def _make_finding(package: AuditedPackage, records: Sequence[Advisory]) -> Finding:
-    names = sorted({name for advisory in records for name in advisory.identifiers}, key=_rank)
+    names = sorted(
+        {name for advisory in records for name in advisory.identifiers},
+        key=lambda name: ([not name.startswith(prefix) for prefix in PREFIXES], name),
+    )
     parts = [(advisory, _find_parts(package, advisory)) for advisory in records]
     if package.ecosystem == PYPI:
         bounds = [_find_bound(Version(package.version), own) for _, own in parts]
@@ -263,11 +265,6 @@ def _make_finding(package: AuditedPackage, records: Sequence[Advisory]) -> Findi
         fixed=tuple(dict.fromkeys(fixed)),
         bound=bound,
     )
-
-
-def _rank(identifier: str) -> tuple[int, str]:
-    place = next((place for place, prefix in enumerate(PREFIXES) if identifier.startswith(prefix)), len(PREFIXES))
-    return place, identifier
 
 
 def _find_parts(package: AuditedPackage, advisory: Advisory) -> list[Affected]:

@@ -5,39 +5,22 @@ Advisories come from outside. Fields that nothing here reads, such as details, r
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from tfimg.core.documents import Document
+from tfimg.core.documents import Document, null_means
 
 MAX_BYTES = 4 << 20  # bytes of one advisory. Those of the Linux kernel, which list every version of Debian, have 0.5 MB
 MAX_AFFECTED = 2_000  # packages of one advisory: a Debian advisory lists one for each release, a kernel's hundreds
-
 MAX_RANGES = 200
 MAX_EVENTS = 2_000  # ranges of a package, and events of a range. TensorFlow's advisories have 3 ranges of 2 events
 MAX_VERSIONS = 20_000  # versions listed for a package. Those of TensorFlow's advisories list 150
-
 MAX_ALIASES = 200
 MAX_TEXT = 300  # characters of an identifier, a name, a version or a CVSS vector. The longest vector of CVSS 4 has 190
-
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}", re.ASCII)
-
-
-def _check_identifier(value: str) -> str:
-    if not _IDENTIFIER.fullmatch(value):
-        raise ValueError("not an identifier such as CVE-2026-1234")
-    return value
-
-
-def _none_as_empty(value: Any) -> Any:
-    return () if value is None else value
-
-
 Short = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
-Identifier = Annotated[str, AfterValidator(_check_identifier)]
-Identifiers = Annotated[tuple[Identifier, ...], Field(max_length=MAX_ALIASES), BeforeValidator(_none_as_empty)]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
+Identifiers = Annotated[tuple[Identifier, ...], Field(max_length=MAX_ALIASES), null_means(())]
 
 
 class Severity(Document):
@@ -72,9 +55,9 @@ class Affected(Document):
     """A package with its vulnerable versions."""
 
     package: Package | None = None
-    severity: Annotated[tuple[Severity, ...], Field(max_length=20), BeforeValidator(_none_as_empty)] = ()
-    ranges: Annotated[tuple[Range, ...], Field(max_length=MAX_RANGES), BeforeValidator(_none_as_empty)] = ()
-    versions: Annotated[tuple[Short, ...], Field(max_length=MAX_VERSIONS), BeforeValidator(_none_as_empty)] = ()
+    severity: Annotated[tuple[Severity, ...], Field(max_length=20), null_means(())] = ()
+    ranges: Annotated[tuple[Range, ...], Field(max_length=MAX_RANGES), null_means(())] = ()
+    versions: Annotated[tuple[Short, ...], Field(max_length=MAX_VERSIONS), null_means(())] = ()
     ecosystem_specific: dict[str, Any] | None = None
     database_specific: dict[str, Any] | None = None
 
@@ -86,8 +69,8 @@ class Advisory(Document):
     aliases: Identifiers = ()
     upstream: Identifiers = ()
     withdrawn: Short | None = None
-    severity: Annotated[tuple[Severity, ...], Field(max_length=20), BeforeValidator(_none_as_empty)] = ()
-    affected: Annotated[tuple[Affected, ...], Field(max_length=MAX_AFFECTED), BeforeValidator(_none_as_empty)] = ()
+    severity: Annotated[tuple[Severity, ...], Field(max_length=20), null_means(())] = ()
+    affected: Annotated[tuple[Affected, ...], Field(max_length=MAX_AFFECTED), null_means(())] = ()
     database_specific: dict[str, Any] | None = None
 
     @property

@@ -10,14 +10,12 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import requests
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from tfimg.advisories.match import AuditedPackage, Finding, make_findings
 from tfimg.advisories.osv import MAX_BYTES, Advisory, Identifier
-from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import Document, InvalidDocument, Model, parse_document
-from tfimg.core.errors import NetworkError, UsageError
-from tfimg.core.retry import RetryPolicy
+from tfimg.core import cancellation, errors, retry
+from tfimg.core.documents import Document, InvalidDocument, Model, null_means, parse_document
 from tfimg.index.client import UNREADABLE, make_network_error, read_body
 from tfimg.index.network import DirectSession, retry_request
 
@@ -28,12 +26,9 @@ MAX_QUERIES = 1000  # queries of one request, as the service allows
 MAX_PAGES = 100  # pages of the answer to one batch
 MAX_ADVISORIES = 20_000  # advisories that are read. TensorFlow 2.10 has 500
 MAX_ANSWER = 32 << 20  # bytes of the answer to one batch: identifiers only
-
 CONNECTIONS = 8
 TIMEOUT_SECONDS = 60
-
 OnProgress = Callable[[int, int], None]  # called with the number of advisories that are read, and of those to read
-
 Query = dict[str, Any]
 
 
@@ -42,9 +37,7 @@ class _Hit(Document):
 
 
 class _Result(Document):
-    vulns: Annotated[
-        tuple[_Hit, ...], Field(max_length=MAX_ADVISORIES), BeforeValidator(lambda value: value or ())
-    ] = ()
+    vulns: Annotated[tuple[_Hit, ...], Field(max_length=MAX_ADVISORIES), null_means(())] = ()
     next_page_token: Annotated[str, Field(max_length=10_000)] | None = None
 
 
@@ -64,16 +57,16 @@ class OsvService:
         *,
         ca: str | None = None,
         proxies: Mapping[str, str] | None = None,
-        retries: RetryPolicy | None = None,
+        retries: retry.RetryPolicy | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{url} is not the address of an advisory service.",
                 next_step=f"Write it as {PUBLIC_SERVICE}, without user and password.",
             )
-        self._retries = retries or RetryPolicy()
+        self._retries = retries or retry.RetryPolicy()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
         self._session.proxies.update(proxies or {})
         if ca:
@@ -96,7 +89,7 @@ class OsvService:
         for start in range(0, len(queries), MAX_QUERIES):
             self._query(queries[start : start + MAX_QUERIES], found)
         names = [name for name in _list_names(found) if name not in self._advisories]
-        for number, advisory in enumerate(map_in_threads(self._fetch, names, CONNECTIONS), start=1):
+        for number, advisory in enumerate(cancellation.map_in_threads(self._fetch, names, CONNECTIONS), start=1):
             on_progress(number, len(names))
             self._advisories[advisory.id] = advisory
         for package, named in found.items():
@@ -144,8 +137,8 @@ class OsvService:
         except UNREADABLE as error:
             raise make_network_error("advisories", error, source=self.url) from None
 
-    def _invalid(self, problem: str) -> NetworkError:
-        return NetworkError(
+    def _invalid(self, problem: str) -> errors.NetworkError:
+        return errors.NetworkError(
             f"No advisory was read from {self.url}: {problem}.",
             next_step="Name the address of a service that speaks OSV's API with --osv.",
         )

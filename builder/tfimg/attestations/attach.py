@@ -7,37 +7,16 @@ bytes, so that a repetition sends nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tfimg.attestations.envelopes import (
-    BUNDLE_MEDIA_TYPE,
-    IN_TOTO,
-    Bundle,
-    Envelope,
-    Statement,
-    make_bundle,
-    read_statement,
-    sign_statement,
-)
+from tfimg.attestations import envelopes
 from tfimg.attestations.keys import SigningKey, VerifyingKey, fingerprints
 from tfimg.core.documents import MAX_BYTES, InvalidDocument, digest_of, parse_document
 from tfimg.core.errors import NotInRegistry, TamperedError, UnsignedError
 from tfimg.core.text import list_first, to_plain_text
-from tfimg.registry.documents import (
-    EMPTY,
-    EMPTY_CONFIG,
-    EMPTY_JSON,
-    Descriptor,
-    Manifest,
-    Reader,
-    Registry,
-    describe_blob,
-    make_manifest,
-    read_blob,
-    require_manifest,
-)
+from tfimg.registry import documents
 
 DO_NOT_USE = "Do not use the image until you know who changed its attestations."
 
@@ -48,8 +27,7 @@ of materials of an image with 1,000 packages has 0.5 MB."""
 MAX_DOCUMENTS = 2_000
 """Manifests and bundles of one image after which no other is read, or 500 validations: each attaches four."""
 
-MAX_LISTED = 5
-"""Keys or digests that a message names."""
+MAX_LISTED = 5  # keys or digests that a message names
 
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 """Annotation of a bundle's manifest, which a list of referrers repeats. Only a hint: it is not signed."""
@@ -60,26 +38,25 @@ class CollectedEnvelope:
     """An envelope with its place for messages (`where`), and its bundle's `hint` at the key."""
 
     where: str
-    envelope: Envelope
+    envelope: envelopes.Envelope
     hint: str = ""
 
     def claimed_keys(self, keys: Sequence[VerifyingKey]) -> tuple[VerifyingKey, ...]:
-        """Return those of the keys that it claims to be signed by."""
         return tuple(key for key in keys if key.identifier in self.envelope.signers or key.hint == self.hint)
 
 
-def collect_envelopes(registry: Reader, digest: str) -> tuple[CollectedEnvelope, ...]:
+def collect_envelopes(registry: documents.Reader, digest: str) -> tuple[CollectedEnvelope, ...]:
     """Return each envelope of the bundles that refer to an image once.
 
     Raises as the registry, and `TamperedError` for malformed or too many attestations.
     """
-    envelopes: dict[Envelope, CollectedEnvelope] = {}
+    collected: dict[envelopes.Envelope, CollectedEnvelope] = {}
     for found in _Reader(registry=registry, digest=digest).bundles():
-        envelopes.setdefault(found.envelope, found)
-    return tuple(envelopes.values())
+        collected.setdefault(found.envelope, found)
+    return tuple(collected.values())
 
 
-def collect_bundles(registry: Reader, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
+def collect_bundles(registry: documents.Reader, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
     """Yield the bundles that are annotated with one of the predicate types, or with none; skip unreadable ones."""
     return _Reader(registry=registry, digest=digest, kinds=kinds).bundles()
 
@@ -88,60 +65,54 @@ def collect_bundles(registry: Reader, digest: str, kinds: Sequence[str]) -> Iter
 class _Reader:
     """Reads the attestations of one image, within limits: all, or that of some `kinds` without what is unreadable."""
 
-    registry: Reader
+    registry: documents.Reader
     digest: str
     kinds: Sequence[str] = ()
-    documents: int = 0
+    count: int = 0
     total: int = 0
 
     def bundles(self) -> Iterator[CollectedEnvelope]:
         for referrer in self.registry.list_referrers(self.digest):
             is_wanted = not self.kinds or referrer.annotations.get(PREDICATE_TYPE, self.kinds[0]) in self.kinds
             # The manifest decides: lists under the fallback tag may lack the type, or have that of its empty config.
-            if is_wanted and referrer.artifact_type in (BUNDLE_MEDIA_TYPE, EMPTY, None):
-                where = f"{self.registry.repository}@{referrer.digest}"
-                with self._read_one(where):
-                    yield from self._bundle(referrer, where)
+            is_wanted &= referrer.artifact_type in (envelopes.BUNDLE_MEDIA_TYPE, documents.EMPTY, None)
+            if is_wanted and (found := self._read_one(referrer)):
+                yield found
 
-    @contextmanager
-    def _read_one(self, where: str) -> Iterator[None]:
-        """Read one document. If it is unreadable, raise `TamperedError`, or skip it where only some kinds are read."""
-        if self.documents >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
+    def _read_one(self, referrer: documents.Descriptor) -> CollectedEnvelope | None:
+        """Read one referrer. If it is unreadable, raise `TamperedError`, or skip it where only some kinds are read."""
+        if self.count >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
             raise TamperedError(
                 f"{self.registry.repository}@{self.digest} has too many attestations: more than {MAX_DOCUMENTS} "
                 f"documents or {MAX_TOTAL_BYTES >> 20} MiB.",
                 next_step="Another program attached it: delete its referrers in the registry.",
             )
+        where = f"{self.registry.repository}@{referrer.digest}"
         try:
-            yield
+            return self._read_bundle(referrer, where)
         except (InvalidDocument, TamperedError, NotInRegistry) as error:
             if self.kinds:
-                return
+                return None
             if isinstance(error, InvalidDocument):
                 raise _unreadable(where, f"invalid bundle: {error}") from None
             raise
 
-    def _bundle(self, referrer: Descriptor, where: str) -> Iterator[CollectedEnvelope]:
-        """Yield the envelope of a referrer that is a bundle with one. Raises `InvalidDocument`."""
+    def _read_bundle(self, referrer: documents.Descriptor, where: str) -> CollectedEnvelope | None:
+        """Return the envelope of a referrer that is a bundle with one. Raises `InvalidDocument`."""
         manifest = self.registry.find(referrer.digest)
         if manifest is None or manifest.digest != referrer.digest:
             raise _unreadable(where, "the registry lists it, but has other bytes or none under its digest")
-        self._count(len(manifest.content))
-        if manifest.document.get("artifactType") != BUNDLE_MEDIA_TYPE:
-            return
+        self.count, self.total = self.count + 1, self.total + len(manifest.content)
+        if manifest.document.get("artifactType") != envelopes.BUNDLE_MEDIA_TYPE:
+            return None
         layers = manifest.image.layers
         if len(layers) != 1:
             raise InvalidDocument(f"its manifest has {len(layers)} layers, and a bundle has one")
         if layers[0].size > MAX_BYTES:
             raise _unreadable(where, f"it has {layers[0].size} bytes, and at most {MAX_BYTES} are read")
-        self._count(layers[0].size)
-        bundle = parse_document(Bundle, read_blob(self.registry, layers[0], layers[0].size))
-        if bundle.envelope:
-            yield CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint)
-
-    def _count(self, size: int) -> None:
-        self.documents += 1
-        self.total += size
+        self.count, self.total = self.count + 1, self.total + layers[0].size
+        bundle = parse_document(envelopes.Bundle, documents.read_blob(self.registry, layers[0], layers[0].size))
+        return CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint) if bundle.envelope else None
 
 
 def _unreadable(where: str, why: str) -> TamperedError:
@@ -149,15 +120,11 @@ def _unreadable(where: str, why: str) -> TamperedError:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VerifiedStatement(Statement):
-    """A statement about the image that a trusted key signed. `signer`: the key's fingerprint, `content`: signed bytes.
-
-    `subjects` are the names that the statement gives the image: repositories.
-    """
+class VerifiedStatement(envelopes.Statement):
+    """A statement about the image that a trusted key signed; `signer` is its fingerprint, `content` the signed text."""
 
     predicate: dict[str, Any]
     signer: str
-    subjects: tuple[str, ...]
 
     @property
     def statement(self) -> str:
@@ -183,7 +150,7 @@ def verify_signatures(
     statements = {
         found.envelope.payload: _read_signed(found, key, digest)
         for found, key in signed
-        if found.envelope.payload_type == IN_TOTO
+        if found.envelope.payload_type == envelopes.IN_TOTO
     }
     return tuple(statements.values())
 
@@ -193,14 +160,14 @@ def filter_verified(
 ) -> Iterator[VerifiedStatement]:
     """Yield the statements that the keys signed about the manifest `digest`, and skip everything else."""
     for found in attestations:
-        if found.envelope.payload_type == IN_TOTO and (key := found.envelope.find_signer(keys)):
+        if found.envelope.payload_type == envelopes.IN_TOTO and (key := found.envelope.find_signer(keys)):
             with suppress(TamperedError):
                 yield _read_signed(found, key, digest)
 
 
 def _read_signed(found: CollectedEnvelope, signer: VerifyingKey, digest: str) -> VerifiedStatement:
     try:
-        document = read_statement(found.envelope.payload)
+        document = envelopes.read_statement(found.envelope.payload)
     except InvalidDocument as error:
         raise TamperedError(
             f"The signed attestation at {found.where} is not an in-toto statement: {error}.", next_step=DO_NOT_USE
@@ -216,7 +183,6 @@ def _read_signed(found: CollectedEnvelope, signer: VerifyingKey, digest: str) ->
         predicate_type=document.predicate_type,
         predicate=document.predicate,
         signer=signer.identifier,
-        subjects=tuple(subject.name for subject in document.subject if subject.sha256 == digest),
         content=found.envelope.payload,
     )
 
@@ -256,35 +222,41 @@ def _unsigned(attestations: Sequence[CollectedEnvelope], keys: Sequence[Verifyin
 
 
 def attach(
-    registry: Registry, digest: str, statements: Sequence[Statement], *, key: SigningKey, list_later: bool = False
+    registry: documents.Registry,
+    digest: str,
+    statements: Sequence[envelopes.Statement],
+    *,
+    key: SigningKey,
+    list_later: bool = False,
 ) -> None:
     """Sign statements about the manifest `digest` and attach them, in this order; skip what is attached already.
 
     `list_later` is that of `put_referrers`. Raises as the registry, and `NotInRegistry` without the manifest.
     """
-    subject = require_manifest(registry, digest, next_step="Push the image first.").descriptor
+    subject = documents.require_manifest(registry, digest, next_step="Push the image first.").descriptor
     known = {referrer.digest for referrer in registry.list_referrers(digest)}
     new = []
     for statement in statements:
-        bundle = make_bundle(sign_statement(statement, key), key.verifying_key)
+        bundle = envelopes.make_bundle(envelopes.sign_statement(statement, key), key.verifying_key)
         manifest = make_referrer(statement, bundle, subject=subject)
         if manifest.digest not in known:
             registry.put_blob(bundle)
             new.append(manifest)
     if new:
-        registry.put_blob(EMPTY_JSON)
+        registry.put_blob(documents.EMPTY_JSON)
         registry.put_referrers(new, subject=digest, list_later=list_later)
 
 
-def make_referrer(statement: Statement, content: bytes, *, subject: Descriptor) -> Manifest:
-    """Return the manifest through which a bundle refers to an image."""
+def make_referrer(
+    statement: envelopes.Statement, content: bytes, *, subject: documents.Descriptor
+) -> documents.Manifest:
     title = {"org.opencontainers.image.title": f"{digest_of(content).replace(':', '-')}.sigstore.json"}
-    layer = describe_blob(content, BUNDLE_MEDIA_TYPE, title)
+    layer = documents.describe_blob(content, envelopes.BUNDLE_MEDIA_TYPE, title)
     annotations = {"dev.sigstore.bundle.content": "dsse-envelope", PREDICATE_TYPE: statement.predicate_type}
-    return make_manifest(
-        EMPTY_CONFIG,
+    return documents.make_manifest(
+        documents.EMPTY_CONFIG,
         [layer.to_document()],
-        artifactType=BUNDLE_MEDIA_TYPE,
+        artifactType=envelopes.BUNDLE_MEDIA_TYPE,
         subject=subject.to_document(),
         annotations=annotations,
     )

@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, PlainSerializer, StringConstraints
 
 from tfimg.attestations.keys import SigningKey, VerifyingKey
-from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core.documents import Document, InvalidDocument, null_means, parse_document
 from tfimg.core.errors import TamperedError
 from tfimg.core.text import canonical_json, to_strict_json
-from tfimg.registry.documents import null_means
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 
@@ -39,9 +38,7 @@ _NAMES = {
     WITHDRAWAL: "withdrawal",
 }
 
-MAX_SUBJECTS = 100
-"""Subjects of one statement, and digests of one subject. Ours have one."""
-
+MAX_SUBJECTS = 100  # subjects of one statement, and digests of one subject. Ours have one
 
 EARLIEST, LATEST = datetime(2015, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 """Bounds of a statement's times: from TensorFlow's first release, and far from the end of the calendar."""
@@ -136,12 +133,8 @@ def format_time(time: datetime) -> str:
 
 
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-
-MAX_SIGNATURES = 16
-"""Signatures of one envelope. Ours have one; each is checked with each trusted key."""
-
-MAX_SIGNATURE = 16_384
-"""Bytes of a signature, characters of a key identifier. ECDSA on P-256 has 72, ML-DSA-87 4,627."""
+MAX_SIGNATURES = 16  # signatures of one envelope. Ours have one; each is checked with each trusted key
+MAX_SIGNATURE = 16_384  # bytes of a signature, characters of a key identifier. ECDSA on P-256 has 72, ML-DSA-87 4,627
 
 
 def _decode_base64(value: object) -> bytes:
@@ -181,7 +174,6 @@ class Envelope(Document):
         return tuple(signature.keyid for signature in self.signatures)
 
     def to_json(self) -> bytes:
-        """Return the envelope as canonical JSON."""
         return canonical_json(self.model_dump(by_alias=True))
 
     def find_signer(self, keys: Sequence[VerifyingKey]) -> VerifyingKey | None:
@@ -218,13 +210,11 @@ def encode_for_signing(payload: bytes, payload_type: str) -> bytes:
 
 
 def sign_envelope(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
-    """Sign bytes; return the envelope as JSON."""
     signature = Signature(keyid=key.verifying_key.identifier, sig=key.sign(encode_for_signing(payload, payload_type)))
     return Envelope(payload=payload, payloadType=payload_type, signatures=(signature,)).to_json()
 
 
 def sign_statement(statement: Statement, key: SigningKey) -> bytes:
-    """Sign a statement; return the envelope as JSON."""
     return sign_envelope(statement.content, IN_TOTO, key)
 
 

@@ -14,25 +14,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, PublicFormat
 
-from tfimg.core.errors import InvalidKey
-from tfimg.core.files import read_limited
+from tfimg.core import errors, files
 
 ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
 
-MAX_PEM = 16_384
-"""Bytes of a key's text. A key of `tfimg keygen` has 412."""
-
+MAX_PEM = 16_384  # bytes of a key's text. A key of `tfimg keygen` has 412
 BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----.*-----END \1-----\s*", re.DOTALL)
 
 COSIGN = re.compile(rb"-----BEGIN ENCRYPTED (SIGSTORE|COSIGN) PRIVATE KEY-----")
 """Begins a private key of `cosign generate-key-pair`, of cosign 2 and later or of cosign 1."""
 
-FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"
-"""Form of a key's identifier, as `ssh-keygen -l` prints it."""
-
+FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}$"  # form of a key's identifier, as `ssh-keygen -l` prints it
 NEEDED = "It must be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."
-CHECK_SETTINGS = "Check TFIMG_KEY_PASSWORD, or the file that --password-file names."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +48,6 @@ class VerifyingKey:
         return base64.b64encode(hashlib.sha256(der).digest()).decode()
 
     def has_signed(self, signature: bytes, content: bytes) -> bool:
-        """Return whether this key signed these bytes."""
         try:
             self.public.verify(signature, content, ec.ECDSA(SHA256()))
         except InvalidSignature:
@@ -76,20 +69,20 @@ class SigningKey:
     def pem(self, password: bytes) -> bytes:
         """Return encrypted PKCS#8 in PEM. Raises `InvalidKey` for an empty password."""
         if not password:
-            raise InvalidKey(
+            raise errors.InvalidKey(
                 "A private key is not written without a password.", next_step="Choose one that is not empty."
             )
         return self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
 
 
 def generate_key() -> SigningKey:
-    """Return a new key pair."""
-    return _signing(ec.generate_private_key(ec.SECP256R1()))
+    private = ec.generate_private_key(ec.SECP256R1())
+    return SigningKey(private=private, verifying_key=make_verifying_key(private.public_key()))
 
 
 def read_key_file(file: str) -> bytes:
     """Return the content of a file with a key or a password. Raises `FileError`."""
-    return read_limited(file, MAX_PEM, next_step="Name the file that contains the key or the password.")
+    return files.read_limited(file, MAX_PEM, next_step="Name the file that contains the key or the password.")
 
 
 def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> SigningKey:
@@ -109,11 +102,12 @@ def read_signing_key(pem: bytes, *, password: bytes | None, source: str) -> Sign
         if b"PUBLIC KEY-----" in pem:
             raise _refused(source, "it is a public key", "Name the private key of the pair: FILE.key.") from None
         if is_encrypted(pem):
-            raise _refused(source, "the password is wrong, or the file is damaged", CHECK_SETTINGS) from None
+            next_step = "Check TFIMG_KEY_PASSWORD, or the file that --password-file names."
+            raise _refused(source, "the password is wrong, or the file is damaged", next_step) from None
         raise _refused(source, "it is not a private key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused(source, "it is a key of another kind")
-    return _signing(key)
+    return SigningKey(private=key, verifying_key=make_verifying_key(key.public_key()))
 
 
 def is_encrypted(pem: bytes) -> bool:
@@ -144,7 +138,6 @@ def _require_one_block(pem: bytes, source: str) -> None:
 
 
 def make_verifying_key(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
-    """Return a public key with its identifier."""
     line = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     blob = base64.b64decode(line.split()[1])
     fingerprint = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
@@ -152,13 +145,8 @@ def make_verifying_key(public: ec.EllipticCurvePublicKey) -> VerifyingKey:
 
 
 def fingerprints(keys: Iterable[VerifyingKey]) -> str:
-    """Return the fingerprints of keys, with commas between."""
     return ", ".join(key.identifier for key in keys)
 
 
-def _signing(private: ec.EllipticCurvePrivateKey) -> SigningKey:
-    return SigningKey(private=private, verifying_key=make_verifying_key(private.public_key()))
-
-
-def _refused(source: str, why: str, next_step: str = NEEDED) -> InvalidKey:
-    return InvalidKey(f"{source} cannot be used as a key: {why}.", next_step=next_step)
+def _refused(source: str, why: str, next_step: str = NEEDED) -> errors.InvalidKey:
+    return errors.InvalidKey(f"{source} cannot be used as a key: {why}.", next_step=next_step)

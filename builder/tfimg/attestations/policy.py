@@ -13,9 +13,7 @@ from packaging.specifiers import SpecifierSet
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 
 from tfimg.attestations.keys import FINGERPRINT, VerifyingKey, fingerprints, read_verifying_key
-from tfimg.core.documents import InvalidDocument, InvalidYaml, validate_model
-from tfimg.core.errors import FileError, InvalidKey, UsageError
-from tfimg.core.files import read_limited
+from tfimg.core import documents, errors, files
 from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import quote_value
 from tfimg.matrix.load import describe_schema_errors, read_yaml
@@ -27,8 +25,6 @@ ATTESTED_LEVELS = tuple(level for level in Level if level > Level.DECLARED)
 DEFAULT_MAX_AGE = timedelta(days=90)
 """Default of the age of attestations. Statements can be deleted from a registry, or old ones restored: this bounds how
 long that hides a newer failure or withdrawal."""
-
-UNLIMITED = "unlimited"
 
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -87,7 +83,7 @@ class Policy:
         """Return the keys that are not refused. Raises `InvalidKey` if none is left."""
         accepted = tuple(key for key in keys if key.identifier not in self.refused_keys)
         if not accepted:
-            raise InvalidKey(
+            raise errors.InvalidKey(
                 f"Nothing can be verified: the policy refuses {fingerprints(keys)}, and no other key is trusted.",
                 next_step="Name the publisher's new public key with --public-key.",
             )
@@ -114,8 +110,8 @@ def parse_conditions(text: str, *, policy: Policy) -> Policy:
         changes["refuse_end_of_life"] = True
     if "driver" in required:
         try:
-            changes["driver"] = SpecifierSet(validate_model(RangeText, required["driver"]))
-        except InvalidDocument:
+            changes["driver"] = SpecifierSet(documents.validate_model(RangeText, required["driver"]))
+        except documents.InvalidDocument:
             raise _invalid(f"driver{required['driver']}", "it is not a range of versions") from None
     if "age" in required:
         try:
@@ -127,7 +123,7 @@ def parse_conditions(text: str, *, policy: Policy) -> Policy:
 
 def parse_age(text: object) -> timedelta | None:
     """Return the duration of `30d`, `12h` or `4w`; None for `unlimited`. Raises `ValueError`."""
-    if text == UNLIMITED:
+    if text == "unlimited":
         return None
     found = re.fullmatch("([0-9]{1,5})([hdw])", text) if isinstance(text, str) else None
     if not found or not int(found[1]):
@@ -135,9 +131,9 @@ def parse_age(text: object) -> timedelta | None:
     return int(found[1]) * UNITS[found[2]]
 
 
-def _invalid(word: str, reason: str) -> UsageError:
+def _invalid(word: str, reason: str) -> errors.UsageError:
     levels = ", ".join(ATTESTED_LEVELS)
-    return UsageError(
+    return errors.UsageError(
         f"--require {word!r} is not a valid requirement: {reason}.",
         next_step=f"Write one of {levels}, supported, gpu=sm_90, driver>=535 and max-age=30d, with commas between.",
     )
@@ -155,7 +151,7 @@ MAX_KEYS = 100
 def _parse_key(text: object) -> VerifyingKey:
     try:
         return read_verifying_key(str(text).encode(), source="it")
-    except InvalidKey as error:
+    except errors.InvalidKey as error:
         raise ValueError(error.what) from None
 
 
@@ -204,18 +200,18 @@ class PolicyFile(MatrixModel):
 
 def read_policy_file(file: str) -> Policy:
     """Read a policy file. Raises `FileError`."""
-    return parse_policy(read_limited(file, MAX_BYTES, next_step="Name the policy's file.").decode(), source=file)
+    return parse_policy(files.read_limited(file, MAX_BYTES, next_step="Name the policy's file.").decode(), source=file)
 
 
 def parse_policy(text: str, *, source: str) -> Policy:
     """Parse a policy file; every alias has a written reason. Raises `FileError` with all problems at once."""
     try:
         file = PolicyFile.model_validate(read_yaml(text, max_characters=MAX_BYTES))
-    except (InvalidYaml, ValidationError) as error:
+    except (documents.InvalidDocument, ValidationError) as error:
         problems = describe_schema_errors(error) if isinstance(error, ValidationError) else [str(error)]
         listed = "".join(f"  {problem}\n" for problem in problems)
         message = f"{source} is not a valid policy:\n{listed}"
-        raise FileError(message, next_step="Correct each path named above.") from None
+        raise errors.FileError(message, next_step="Correct each path named above.") from None
     require = file.require
     return Policy(
         level=require.level,

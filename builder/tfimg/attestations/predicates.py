@@ -22,47 +22,31 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from pydantic import Field, StrictBool, StringConstraints
 
-from tfimg.attestations.envelopes import (
-    CYCLONEDX,
-    PROVENANCE,
-    REPORT,
-    TEST_RESULT,
-    Statement,
-    Subject,
-    Time,
-    digest_set,
-    format_time,
-    make_statement,
-)
-from tfimg.core.documents import Document, InvalidDocument, validate_model
-from tfimg.core.errors import TamperedError, ValidationAborted
+from tfimg.attestations import envelopes
+from tfimg.core import documents, errors
 from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.validation.report import GPU_CHECK, About, Inventory, Report
 
-MAX_CHECKS = 10_000
-"""Entries in each list of a test result. The full profile of the suite has 140 checks."""
-
-MAX_TEXT = 4_096
-"""Characters of a name or reason."""
+MAX_CHECKS = 10_000  # entries in each list of a test result. The full profile of the suite has 140 checks
+MAX_TEXT = 4_096  # characters of a name or reason
 
 ResultWord = Literal["PASSED", "WARNED", "FAILED"]
 """Words of test-result v0.1. It has none for skipped tests: a reader of this alone must not take a gap for a pass."""
-
 
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Names = Annotated[tuple[Text, ...], Field(max_length=MAX_CHECKS)]
 
 
-class ResultGpu(Document):
+class ResultGpu(documents.Document):
     """A GPU of the test's machine."""
 
     name: Text
     capability: Text
 
 
-class SkippedCheck(Document):
+class SkippedCheck(documents.Document):
     """A check without an answer."""
 
     name: Text
@@ -70,14 +54,14 @@ class SkippedCheck(Document):
     required: StrictBool
 
 
-class ExemptCheck(Document):
+class ExemptCheck(documents.Document):
     """A check that the level does not require, with the reason."""
 
     name: Text
     reason: Text
 
 
-class ResultEnvironment(Document):
+class ResultEnvironment(documents.Document):
     """The machine of the test."""
 
     host: Text
@@ -88,7 +72,7 @@ class ResultEnvironment(Document):
     emulated: StrictBool = False
 
 
-class SignedResult(Document):
+class SignedResult(documents.Document):
     """The predicate of a signed test result, as `make_test_result` writes it."""
 
     result: ResultWord
@@ -100,13 +84,12 @@ class SignedResult(Document):
     skipped: tuple[SkippedCheck, ...] = Field(alias="skippedTests", max_length=MAX_CHECKS)
     waived: tuple[ExemptCheck, ...] = Field(alias="waivedTests", max_length=MAX_CHECKS)
     unproven: tuple[ExemptCheck, ...] = Field(alias="unprovenTests", max_length=MAX_CHECKS)
-    began: Time = Field(alias="startedOn")
-    ended: Time = Field(alias="finishedOn")
+    began: envelopes.Time = Field(alias="startedOn")
+    ended: envelopes.Time = Field(alias="finishedOn")
     environment: ResultEnvironment
 
     @property
     def missing(self) -> tuple[SkippedCheck, ...]:
-        """The required checks that were skipped."""
         return tuple(check for check in self.skipped if check.required)
 
     @property
@@ -125,9 +108,9 @@ class SignedResult(Document):
 def read_result(predicate: Mapping[str, Any], *, image: str) -> SignedResult:
     """Return the predicate of a signed test result as a value. Raises `TamperedError` for an invalid one."""
     try:
-        return validate_model(SignedResult, predicate)
-    except InvalidDocument as error:
-        raise TamperedError(
+        return documents.validate_model(SignedResult, predicate)
+    except documents.InvalidDocument as error:
+        raise errors.TamperedError(
             f"The test result of {image} is invalid: {error}.",
             next_step="Read it with a newer tfimg, or have the image validated again with `tfimg publish --renew`.",
         ) from None
@@ -142,7 +125,7 @@ class RunContext:
     version: str
 
 
-def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> Statement:
+def make_test_result(report: Report, *, subject: envelopes.Subject, ran: RunContext) -> envelopes.Statement:
     """Return in-toto's test-result v0.1, with tfimg's fields for what it lacks.
 
     The report has to be about the subject's digest: the image, pulled by that digest.
@@ -160,8 +143,12 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
         if name not in ran_checks
     ]
     result_word: ResultWord = "WARNED" if report.missing or report.unproven else "PASSED"
-    suite = {"name": "suite", "digest": digest_set(report.suite), "annotations": {"version": ran.version}}
-    lock = {"name": "lock", "digest": digest_set(report.lock), "annotations": {"identifier": report.identifier}}
+    suite = {"name": "suite", "digest": envelopes.digest_set(report.suite), "annotations": {"version": ran.version}}
+    lock = {
+        "name": "lock",
+        "digest": envelopes.digest_set(report.lock),
+        "annotations": {"identifier": report.identifier},
+    }
     predicate = {
         "result": result_word if report.passed else "FAILED",
         "configuration": [suite, lock],
@@ -184,15 +171,14 @@ def make_test_result(report: Report, *, subject: Subject, ran: RunContext) -> St
             "gpus": [{"name": name, "capability": f"sm_{sm.replace('.', '')}"} for name, sm in report.gpus],
             "driver": report.driver,
         },
-        "startedOn": format_time(ended - timedelta(seconds=report.seconds)),
-        "finishedOn": format_time(ended),
+        "startedOn": envelopes.format_time(ended - timedelta(seconds=report.seconds)),
+        "finishedOn": envelopes.format_time(ended),
     }
-    return make_statement(subject, TEST_RESULT, predicate)
+    return envelopes.make_statement(subject, envelopes.TEST_RESULT, predicate)
 
 
-def make_report_statement(report: Report, *, subject: Subject) -> Statement:
-    """Return the whole report as a statement."""
-    return make_statement(subject, REPORT, report.to_json())
+def make_report_statement(report: Report, *, subject: envelopes.Subject) -> envelopes.Statement:
+    return envelopes.make_statement(subject, envelopes.REPORT, report.to_json())
 
 
 BUILD_TYPE = "urn:tfimg:build:1"
@@ -222,40 +208,36 @@ class BuildRecord:
     wheel: str | None = None
 
 
-def make_provenance(build: BuildRecord, *, subject: Subject) -> Statement:
+def make_provenance(build: BuildRecord, *, subject: envelopes.Subject) -> envelopes.Statement:
     """Return the provenance statement; the claimed level is in the builder's name and in the metadata."""
+    dependencies: list[dict[str, Any]] = [{"name": "base", "uri": build.base}]
+    if build.base_digest:
+        dependencies[0]["digest"] = envelopes.digest_set(build.base_digest)
+    locks = {f"lock/{layer}": build.locks[layer] for layer in sorted(build.locks)}
+    digests = {**locks, "wheel": build.wheel, "recipe": build.recipe}
+    dependencies += [
+        {"name": name, "digest": envelopes.digest_set(digest)} for name, digest in digests.items() if digest
+    ]
+    if build.revision:
+        commit, _, dirty = build.revision.partition("-")
+        changed = {"annotations": {"uncommittedChanges": True}} if dirty else {}
+        dependencies.append({"name": "tfimg", "digest": {"gitCommit": commit}} | changed)
     predicate = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": {"identifier": build.identifier},
             "internalParameters": {"engine": build.engine, "tfimg": build.version},
-            "resolvedDependencies": list(_dependencies(build)),
+            "resolvedDependencies": dependencies,
         },
         "runDetails": {
             "builder": {"id": SELF_SIGNED, "version": {"tfimg": build.version, "engine": build.engine}},
-            "metadata": {"finishedOn": format_time(build.ended), "slsaBuildLevel": 1},
+            "metadata": {"finishedOn": envelopes.format_time(build.ended), "slsaBuildLevel": 1},
         },
     }
-    return make_statement(subject, PROVENANCE, predicate)
+    return envelopes.make_statement(subject, envelopes.PROVENANCE, predicate)
 
 
-def _dependencies(build: BuildRecord) -> Iterator[dict[str, Any]]:
-    base = {"name": "base", "uri": build.base}
-    yield base | ({"digest": digest_set(build.base_digest)} if build.base_digest else {})
-    for layer in sorted(build.locks):
-        yield {"name": f"lock/{layer}", "digest": digest_set(build.locks[layer])}
-    if build.wheel:
-        yield {"name": "wheel", "digest": digest_set(build.wheel)}
-    if build.recipe:
-        yield {"name": "recipe", "digest": digest_set(build.recipe)}
-    if build.revision:
-        commit, _, dirty = build.revision.partition("-")
-        changed = {"annotations": {"uncommittedChanges": True}} if dirty else {}
-        yield {"name": "tfimg", "digest": {"gitCommit": commit}} | changed
-
-
-MAX_PROBLEM = 200
-"""Characters of a problem that a message shows."""
+MAX_PROBLEM = 200  # characters of a problem that a message shows
 
 MAX_ADDRESS, MAX_ADDRESSES = 200, 500
 """Characters of a homepage, and packages whose homepage is listed. The validator takes half a millisecond for each
@@ -265,17 +247,13 @@ MAX_COMPONENTS = 5_000
 """Components of one bill of materials. The validator compares each with each: 1,000 take 2 seconds, 4,000 take 30.
 Our images have less than 1,000."""
 
-MAX_VERSION = 1024
-"""Characters of a component's version (CycloneDX 1.6)."""
+MAX_VERSION = 1024  # characters of a component's version (CycloneDX 1.6)
 
 INVALID_CONTENTS = "Look inside with `tfimg inspect --local`: a package has an invalid name, version or homepage."
 """The next step where what an image contains cannot be expressed."""
 
-VENDORS = {"libtpu": "google"}
-"""Vendors of libraries that are not NVIDIA's."""
 
-
-def make_sbom(inventory: Inventory, *, subject: Subject, created: datetime) -> Statement:
+def make_sbom(inventory: Inventory, *, subject: envelopes.Subject, created: datetime) -> envelopes.Statement:
     """Return the CycloneDX statement of an inventory, validated; `created` is the document's timestamp.
 
     Raises `ValidationAborted` for names, versions and addresses that it cannot express.
@@ -283,15 +261,15 @@ def make_sbom(inventory: Inventory, *, subject: Subject, created: datetime) -> S
     try:
         bom = _make_cyclonedx(list_components(inventory), subject, created.replace(microsecond=0))
     except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
-        raise ValidationAborted(
+        raise errors.ValidationAborted(
             f"The contents of {subject.name}@{subject.digest} cannot be written as a bill of materials: "
             f"{to_plain_text(str(error)).rstrip('.')[:MAX_PROBLEM]}.",
             next_step=INVALID_CONTENTS,
         ) from None
-    return make_statement(subject, CYCLONEDX, bom)
+    return envelopes.make_statement(subject, envelopes.CYCLONEDX, bom)
 
 
-def image_purl(subject: Subject) -> str:
+def image_purl(subject: envelopes.Subject) -> str:
     """Return the image's package URL, of type oci."""
     folder, _, name = subject.name.rpartition("/")
     qualifiers = {"repository_url": subject.name} if folder else {}
@@ -324,7 +302,7 @@ def list_components(inventory: Inventory) -> Iterator[tuple[Component, str | Non
         libraries.setdefault((PurePosixPath(path).name, canonicalize_name(owner or "")), []).append(path)
     for (name, owner), paths in sorted(libraries.items()):
         known = inventory.packages.get(owner)
-        purl = PackageURL("generic", VENDORS.get(name.partition(".")[0], "nvidia"), name, known)
+        purl = PackageURL("generic", "google" if name.partition(".")[0] == "libtpu" else "nvidia", name, known)
         within = PackageURL("pypi", name=owner, version=known).to_string() if known else None
         properties = [Property(name="tfimg:path", value=path) for path in paths]
         yield _component(name, purl, type=ComponentType.FILE, properties=properties), within
@@ -337,7 +315,7 @@ def _component(name: str, purl: PackageURL, **fields: Any) -> Component:
 
 
 def _make_cyclonedx(
-    parts: Iterable[tuple[Component, str | None]], subject: Subject, created: datetime
+    parts: Iterable[tuple[Component, str | None]], subject: envelopes.Subject, created: datetime
 ) -> dict[str, Any]:
     """Return the document, validated against the schema. Raises `ValueError`."""
     # Importing the validator takes seconds: it compiles a grammar of addresses.

@@ -15,29 +15,14 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field, StringConstraints
 
-from tfimg.attestations.attach import CollectedEnvelope, VerifiedStatement, collect_bundles, filter_verified
-from tfimg.attestations.envelopes import (
-    LATEST,
-    PROMOTION,
-    TEST_RESULT,
-    WITHDRAWAL,
-    Statement,
-    Subject,
-    Time,
-    format_time,
-    make_statement,
-    parse_envelope,
-)
+from tfimg.attestations import attach, envelopes
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.predicates import SignedResult, read_result
+from tfimg.core import errors, text
 from tfimg.core.documents import Digest, Document, InvalidDocument, validate_model
-from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
-from tfimg.core.text import to_plain_text
 from tfimg.registry.documents import Reader
 
-MAX_TAGS = 100
-"""Tags in one statement. An image has at most six: its build, its identifier and four aliases."""
-
+MAX_TAGS = 100  # tags in one statement. An image has at most six: its build, its identifier and four aliases
 Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
 Repository = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,512}$")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
@@ -56,14 +41,13 @@ class Promotion(Document):
 
     repository: Repository
     tags: Annotated[tuple[TagMove, ...], Field(min_length=1, max_length=MAX_TAGS)]
-    time: Time
+    time: envelopes.Time
     publisher: Text
     reason: Reason
     tfimg: Text
     cancels: Annotated[tuple[Digest, ...], Field(max_length=MAX_TAGS)] = ()
 
     def previous(self, tag: str) -> str | None:
-        """Return the digest that a tag of this promotion pointed to before."""
         return next(move.previous for move in self.tags if move.tag == tag)
 
 
@@ -74,7 +58,7 @@ class Withdrawal(Document):
     tags: Annotated[tuple[Tag, ...], Field(min_length=1, max_length=MAX_TAGS)] | None
     reason: Text
     replacement: Digest | None
-    time: Time
+    time: envelopes.Time
     publisher: Text
 
     def covers(self, repository: str, tag: str | None) -> bool:
@@ -103,7 +87,6 @@ class ImageStatements:
     outcomes: tuple[SignedResult, ...] = ()
 
     def promotions_of(self, repository: str, tag: str) -> tuple[SignedPredicate[Promotion], ...]:
-        """Return the promotions that name a tag of a repository."""
         return tuple(
             promotion
             for promotion in self.promotions
@@ -155,19 +138,19 @@ def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
     return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
 
 
-def make_predicate_statement(subject: Subject, predicate: Promotion | Withdrawal) -> Statement:
+def make_predicate_statement(subject: envelopes.Subject, predicate: Promotion | Withdrawal) -> envelopes.Statement:
     """Return the statement of a predicate: the same input gives the same bytes."""
-    kind = PROMOTION if isinstance(predicate, Promotion) else WITHDRAWAL
-    return make_statement(subject, kind, predicate.model_dump(mode="json"))
+    kind = envelopes.PROMOTION if isinstance(predicate, Promotion) else envelopes.WITHDRAWAL
+    return envelopes.make_statement(subject, kind, predicate.model_dump(mode="json"))
 
 
-def read_statements(genuine: Iterable[VerifiedStatement], *, image: str) -> ImageStatements:
+def read_statements(genuine: Iterable[attach.VerifiedStatement], *, image: str) -> ImageStatements:
     """Sort the statements that trusted keys signed. Raises `TamperedError` for an invalid predicate."""
     found = tuple(genuine)
-    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == TEST_RESULT)
+    outcomes = (read_result(one.predicate, image=image) for one in found if one.predicate_type == envelopes.TEST_RESULT)
     return ImageStatements(
-        promotions=_signed(Promotion, PROMOTION, found, image),
-        withdrawals=_signed(Withdrawal, WITHDRAWAL, found, image),
+        promotions=_signed(Promotion, envelopes.PROMOTION, found, image),
+        withdrawals=_signed(Withdrawal, envelopes.WITHDRAWAL, found, image),
         outcomes=tuple(sorted(outcomes, key=lambda one: one.ended, reverse=True)),
     )
 
@@ -180,36 +163,36 @@ def read_image_statements(
     Only `verify` refuses an image for changed attestations: here, that would let everyone with write access to the
     registry block a rollback. Without outcomes, this makes three requests for a digest with one promotion.
     """
-    kinds = [PROMOTION, WITHDRAWAL, *([TEST_RESULT] if with_outcomes else [])]
-    found = filter_verified(collect_bundles(registry, digest, kinds), keys, digest=digest)
+    kinds = [envelopes.PROMOTION, envelopes.WITHDRAWAL, *([envelopes.TEST_RESULT] if with_outcomes else [])]
+    found = attach.filter_verified(attach.collect_bundles(registry, digest, kinds), keys, digest=digest)
     return read_statements({one.statement: one for one in found}.values(), image=f"{registry.repository}@{digest}")
 
 
 def export_withdrawals(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> tuple[bytes, ...]:
     """Return the signed withdrawals of a digest, and the promotions that cancel them, as DSSE envelopes."""
-    kinds = (PROMOTION, WITHDRAWAL)
+    kinds = (envelopes.PROMOTION, envelopes.WITHDRAWAL)
     genuine = {
         statement.statement: found.envelope
-        for found in collect_bundles(registry, digest, kinds)
-        for statement in filter_verified([found], keys, digest=digest)
-        if statement.predicate_type == WITHDRAWAL or statement.predicate.get("cancels")
+        for found in attach.collect_bundles(registry, digest, kinds)
+        for statement in attach.filter_verified([found], keys, digest=digest)
+        if statement.predicate_type == envelopes.WITHDRAWAL or statement.predicate.get("cancels")
     }
     return tuple(envelope.to_json() for envelope in genuine.values())
 
 
-def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[CollectedEnvelope, ...]:
+def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[attach.CollectedEnvelope, ...]:
     """Read JSON lines of DSSE envelopes, as `export_withdrawals` returns them.
 
     A file without a line means that nothing was withdrawn. Raises `TamperedError` for a line that is not an envelope,
     `UnsignedError` if the keys signed none of them.
     """
     found = tuple(
-        CollectedEnvelope(where=f"line {number}", envelope=parse_envelope(line))
+        attach.CollectedEnvelope(where=f"line {number}", envelope=envelopes.parse_envelope(line))
         for number, line in enumerate(content.splitlines(), start=1)
         if line.strip()
     )
     if found and not any(one.envelope.find_signer(keys) for one in found):
-        raise UnsignedError(
+        raise errors.UnsignedError(
             "The file of withdrawals has no statement that a trusted key signed.",
             next_step="Get it from the image's publisher: `tfimg history REPOSITORY --withdrawals FILE` writes it.",
         )
@@ -217,7 +200,7 @@ def read_withdrawals(content: bytes, keys: Sequence[VerifyingKey]) -> tuple[Coll
 
 
 def _signed(
-    model: type[Predicate], kind: str, genuine: Iterable[VerifiedStatement], image: str
+    model: type[Predicate], kind: str, genuine: Iterable[attach.VerifiedStatement], image: str
 ) -> tuple[SignedPredicate[Predicate], ...]:
     try:
         found = [
@@ -226,7 +209,7 @@ def _signed(
             if one.predicate_type == kind
         ]
     except InvalidDocument as error:
-        raise TamperedError(
+        raise errors.TamperedError(
             f"A {kind.rpartition(':')[2]} of {image} is invalid: {error}.",
             next_step="A newer tfimg may have signed it: read it with that version.",
         ) from None
@@ -242,20 +225,20 @@ def require_not_withdrawn(statements: ImageStatements, *, image: str, repository
 def require_promoted(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
     """Raise `PolicyViolation` for a tag that no promotion names; `repository` is the origin of a mirror."""
     if tag and not statements.promotions_of(repository, tag):
-        raise PolicyViolation(
+        raise errors.PolicyViolation(
             f"{image} has attestations, but no signed promotion that gives it the tag {tag} of {repository}.",
             next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
             "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
         )
 
 
-def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> WithdrawnError:
+def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> errors.WithdrawnError:
     """Return the error for a withdrawn image, with the publisher's reason and replacement."""
     of = "" if withdrawal.tags is None else f" as {', '.join(withdrawal.tags)}"
     replacement = withdrawal.replacement
-    return WithdrawnError(
-        f"{image} was withdrawn{of} at {format_time(withdrawal.time)} by {to_plain_text(withdrawal.publisher)}: "
-        f"{to_plain_text(withdrawal.reason)}",
+    return errors.WithdrawnError(
+        f"{image} was withdrawn{of} at {envelopes.format_time(withdrawal.time)} by "
+        f"{text.to_plain_text(withdrawal.publisher)}: {text.to_plain_text(withdrawal.reason)}",
         next_step=f"Use {withdrawal.repository}@{replacement} instead." if replacement else "Use another image.",
     )
 
@@ -282,7 +265,7 @@ def walk_history(
     later ones were never completed. The history ends with the tag's first promotion, or with a gap.
     """
     digest: str | None = present
-    before = LATEST
+    before = envelopes.LATEST
     while digest and limit > 0:
         statements = read(digest)
         promotions = statements.promotions_of(repository, tag)

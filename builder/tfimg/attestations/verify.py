@@ -10,12 +10,10 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tfimg.attestations.attach import VerifiedStatement, collect_envelopes, verify_signatures
-from tfimg.attestations.envelopes import TEST_RESULT
+from tfimg.attestations import attach, envelopes, promotions
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.predicates import SignedResult, read_result
-from tfimg.attestations.promotions import read_statements, require_not_withdrawn, require_promoted
 from tfimg.core.errors import PolicyViolation, StaleAttestations, TamperedError, TfimgError
 from tfimg.core.events import ProgressEvent, ignore
 from tfimg.engine.interface import Engine
@@ -26,8 +24,7 @@ from tfimg.registry.documents import Reader, require_manifest
 MAX_CLOCK_SKEW = timedelta(minutes=10)
 """Difference of two machines' clocks beyond which a test result is from the future."""
 
-MAX_LISTED = 3
-"""Failed checks that a message names."""
+MAX_LISTED = 3  # failed checks that a message names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +33,7 @@ class ImageAttestations:
 
     image: str
     digest: str
-    statements: tuple[VerifiedStatement, ...]
+    statements: tuple[attach.VerifiedStatement, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,12 +84,12 @@ def verify(
     attestations = read_attestations(registry, reference, keys, policy)
     image, digest = attestations.image, attestations.digest
     name = tag or ("" if _is_digest(reference) else reference)
-    known = read_statements(attestations.statements, image=image)
+    known = promotions.read_statements(attestations.statements, image=image)
     repository = policy.origin or registry.repository
     if not policy.allow_withdrawn:
-        require_not_withdrawn(known, image=image, repository=repository, tag=name)
+        promotions.require_not_withdrawn(known, image=image, repository=repository, tag=name)
     outcome, signer = judge_results(attestations, policy, name, now)
-    require_promoted(known, image=image, repository=repository, tag=name)
+    promotions.require_promoted(known, image=image, repository=repository, tag=name)
     return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=attestations.statements)
 
 
@@ -108,8 +105,8 @@ def read_attestations(
             f"The registry's answer for {image} has the digest {digest}.",
             next_step="Do not use it: the registry, or a proxy before it, changes what it sends.",
         )
-    attestations = collect_envelopes(registry, digest)
-    statements = verify_signatures(attestations, accepted, image=image, digest=digest)
+    attestations = attach.collect_envelopes(registry, digest)
+    statements = attach.verify_signatures(attestations, accepted, image=image, digest=digest)
     return ImageAttestations(image=image, digest=digest, statements=statements)
 
 
@@ -121,7 +118,7 @@ def read_results(attestations: ImageAttestations) -> tuple[tuple[SignedResult, s
     results = tuple(
         (read_result(statement.predicate, image=attestations.image), statement.signer)
         for statement in attestations.statements
-        if statement.predicate_type == TEST_RESULT
+        if statement.predicate_type == envelopes.TEST_RESULT
     )
     if not results:
         raise PolicyViolation(

@@ -136,13 +136,11 @@ class Schedule:
 
 
 def _interrupted_result(plan: Plan, builder: Builder | None) -> ImageResult:
-    """Return the result of an image whose build did not end or start."""
     failure = Interrupted(f"Interrupted before it {'ended' if builder else 'started'}.", next_step=CONTINUE)
     return failed_result(plan.spec.identifier, failure, engine=builder.name if builder else None)
 
 
 IMAGES = TypeAdapter(tuple[LocalImage, ...])
-
 Inventories = Mapping[Builder, Sequence[LocalImage]]
 
 
@@ -265,11 +263,11 @@ def _find_unchanged(
             continue
         recipe, target = predicted
         tagged = all(name in by_name and by_name[name].digest == image.digest for name in plan.tags)
-        subject = builder.validator.subject(plan.spec, target, image.content)
-        if not tagged or (target.level != Level.BUILT and not builder.validator.reports.has(subject)):
+        kept = builder.validator.kept_report(plan.spec, target, image.content)
+        if not tagged or (target.level != Level.BUILT and not kept.file.is_file()):
             continue
         if builder.settings.record and target.level != Level.BUILT:
-            report = builder.validator.reports.read(subject)
+            report = kept.read()
             if report is None:
                 continue
             recorded = replace(report, digest=image.digest)

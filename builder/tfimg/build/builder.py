@@ -16,45 +16,24 @@ from typing import Any
 
 from tfimg import __version__
 from tfimg.build.results import ImageResult
-from tfimg.core.cancellation import raise_if_cancelled, run_ahead
-from tfimg.core.errors import (
-    EngineUnavailable,
-    FileError,
-    Interrupted,
-    NoEmulation,
-    NotReproducible,
-    TamperedError,
-    TfimgError,
-    UnsupportedPlatform,
-)
+from tfimg.core import cancellation, errors, files, process
 from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent, ignore
-from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
-from tfimg.core.process import defer_signals
 from tfimg.core.text import parse_time, to_plain_text
 from tfimg.custom.image import make_custom_labels
-from tfimg.engine.bases import (
-    BaseConfig,
-    BaseImage,
-    BaseSettings,
-    BaseSource,
-    choose_base,
-    find_mirrors,
-    snapshot_mirrors,
-)
-from tfimg.engine.buildx import BuildCache, check_cache_export
+from tfimg.engine import bases, buildx
 from tfimg.engine.interface import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate
 from tfimg.host.survey import TargetLevel
-from tfimg.layers.layers import LAYER_FORMAT, LayerState, list_stage_layers
+from tfimg.layers.layers import LAYER_FORMAT, list_stage_layers
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_record, write_record
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_extra_labels
-from tfimg.recipe.layout import ZSTD_LEVELS, Compression, default_compression, list_wheel_layers, lock_path
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression, list_wheel_layers, lock_path
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
 from tfimg.registry.reference import DIGEST
 from tfimg.validation.record import MAX_LAYERS, MAX_NAME, MAX_TEXT, RecordedBase, find_contradictions
@@ -75,14 +54,14 @@ class BuildSettings:
     None for `Builder.jobs`. `compression` None is that of the image: see `choose_compression`.
     """
 
-    base: BaseSource = "auto"
+    base: bases.BaseSource = "auto"
     base_digest: str | None = None
     mirrors: Mapping[str, str] = field(default_factory=dict)
     snapshot: str | None = None
     renew_base: bool = False
     compression: Compression | None = None
     no_cache: bool = False
-    cache: BuildCache = field(default_factory=BuildCache)
+    cache: buildx.BuildCache = field(default_factory=buildx.BuildCache)
     level: Level | None = None
     checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False
@@ -98,18 +77,14 @@ class BuildSettings:
         """
         if not (self.snapshot and spec.system_packages):
             return None
-        return " ".join(snapshot_mirrors(self.snapshot).public_addresses)
+        return " ".join(bases.snapshot_mirrors(self.snapshot).public_addresses)
 
     def choose_compression(self, spec: ImageSpec) -> Compression:
         """Return the compression asked for, else `small` for a variant that removes files, `fast` for any other."""
-        return self.compression or default_compression(spec.removed)
+        return self.compression or ("small" if spec.removed else "fast")
 
 
-PYTHON_VARIABLE = "PYTHON_VERSION"
-"""Variable in which docker-library's images state their Python."""
-
-
-def read_base_config(reference: str, platform: Platform, services: Services, on_event: OnEvent) -> BaseConfig:
+def read_base_config(reference: str, platform: Platform, services: Services, on_event: OnEvent) -> bases.BaseConfig:
     """Return what a registry's image says of itself; nothing, with a message, if tfimg cannot read it.
 
     Such a base counts as official, by its digest alone. The engine reaches the image all the same: it may be
@@ -119,14 +94,15 @@ def read_base_config(reference: str, platform: Platform, services: Services, on_
         settings = services.image_config(reference, platform)
         layers = settings.rootfs.diff_ids
         if len(layers) > MAX_LAYERS or not all(map(DIGEST.fullmatch, layers)):
-            raise TamperedError(f"its layers are not at most {MAX_LAYERS} digests.", next_step="Do not use it.")
-    except TfimgError as error:
+            raise errors.TamperedError(f"its layers are not at most {MAX_LAYERS} digests.", next_step="Do not use it.")
+    except errors.TfimgError as error:
         on_event(InfoEvent(text=f"The configuration of {reference} was not read: {error.what}"))
-        return BaseConfig()
+        return bases.BaseConfig()
     variables = dict(entry.partition("=")[::2] for entry in settings.config.env)
-    made, python = settings.config.labels.get(BASE_MADE_LABEL), variables.get(PYTHON_VARIABLE)
+    made = settings.config.labels.get(BASE_MADE_LABEL)
+    python = variables.get("PYTHON_VERSION")  # where docker-library's images state it
     moment = parse_time(settings.created)
-    return BaseConfig(
+    return bases.BaseConfig(
         python=to_plain_text(python)[:MAX_NAME] if python else None,
         created=moment.date().isoformat() if moment else None,
         layers=layers,
@@ -134,23 +110,19 @@ def read_base_config(reference: str, platform: Platform, services: Services, on_
     )
 
 
-def record_base(spec: ImageSpec, base: BaseImage) -> RecordedBase:
+def record_base(spec: ImageSpec, base: bases.BaseImage) -> RecordedBase:
     """Return what a record keeps of a base: its name without the mirror that served it."""
-    config = base.config
     return RecordedBase(
         kind=base.kind,
         name=base.name if base.kind == "bootstrapped" else spec.base.image,
         digest=base.digest if DIGEST.fullmatch(base.digest) else None,
-        python=config.python,
-        created=config.created,
-        layers=config.layers,
-        made=config.made,
+        **asdict(base.config),
     )
 
 
-def report_base_change(spec: ImageSpec, base: BaseImage, workspace: Workspace, on_event: OnEvent) -> None:
+def report_base_change(spec: ImageSpec, base: bases.BaseImage, workspace: Workspace, on_event: OnEvent) -> None:
     """Say in what the base of a registry differs from the one, of the same kind, that the image's record is of."""
-    with suppress(FileError):  # `check` names an unreadable record
+    with suppress(errors.FileError):  # `check` names an unreadable record
         record = read_record(workspace, spec.identifier)
         proven = record.base if record else None
         if record is None or proven is None or proven.kind != base.kind or base.kind == "bootstrapped":
@@ -164,7 +136,7 @@ def report_base_change(spec: ImageSpec, base: BaseImage, workspace: Workspace, o
             on_event(InfoEvent(text=text))
 
 
-def _list_changes(proven: RecordedBase, present: BaseConfig) -> Iterator[str]:
+def _list_changes(proven: RecordedBase, present: bases.BaseConfig) -> Iterator[str]:
     if proven.python != present.python:
         yield f"Python {proven.python or 'unknown'} became {present.python or 'unknown'}"
     if proven.layers and present.layers:
@@ -177,9 +149,6 @@ def _list_changes(proven: RecordedBase, present: BaseConfig) -> Iterator[str]:
         yield f"made on {present.created or 'an unknown day'}, was {proven.created or 'unknown'}"
     if (proven.python, proven.layers, proven.created) == (present.python, present.layers, present.created):
         yield "only its digest differs"
-
-
-READ_STEP = "reading the image back"
 
 
 KEPT_LAYERS = (
@@ -203,7 +172,7 @@ class BuiltImage:
     """An image in the engine's store under a candidate's name."""
 
     name: str
-    base: BaseImage
+    base: bases.BaseImage
     output: Output
     stored: StoredImage
     seconds: float
@@ -364,13 +333,13 @@ class Builder:
     settings: BuildSettings = field(default_factory=BuildSettings)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _base_locks: dict[str, threading.Lock] = field(default_factory=dict, init=False)
-    _bases: dict[str, BaseImage | TfimgError] = field(default_factory=dict, init=False)
+    _bases: dict[str, bases.BaseImage | errors.TfimgError] = field(default_factory=dict, init=False)
 
     @cached_property
     def capabilities(self) -> Capabilities:
         """What the engine is. Raises `EngineTooOld`, and `EngineError` if it cannot do what the settings say."""
         found = self.engine.get_capabilities()
-        check_cache_export(found, self.settings.cache)
+        buildx.check_cache_export(found, self.settings.cache)
         return found
 
     @property
@@ -412,18 +381,18 @@ class Builder:
                 on_event(InfoEvent(text=f"Not used: {setting}"))
             target = self._require_buildable(plan.spec, on_event)
             with self.candidate(plan, on_event) as built:
-                raise_if_cancelled()
+                cancellation.raise_if_cancelled()
                 name, stored = built.name, built.stored
                 report, reused = None, False
                 if target.level != Level.BUILT:
                     report, reused = self.validator.validate(
                         plan, name, digest=stored.digest, content=stored.content, on_event=on_event
                     )
-                    raise_if_cancelled()
+                    cancellation.raise_if_cancelled()
                     self._require_green(plan.spec, report, built, on_event)
                     self.project.inventories.take(name, stored.content, self.engine)
-                raise_if_cancelled()
-                with defer_signals():
+                cancellation.raise_if_cancelled()
+                with process.defer_signals():
                     self.engine.tag(name, plan.tags)
                     seconds = time.monotonic() - began
                     result = BuildResult(
@@ -436,7 +405,7 @@ class Builder:
         """Return the level to prove of an image, or raise before anything is built that the engine cannot build."""
         native = self.capabilities.platform
         if spec.platform == PLATFORMS[0] != native:  # its steps run on it alone
-            raise UnsupportedPlatform(
+            raise errors.UnsupportedPlatform(
                 f"{spec.identifier} is for {spec.platform}, and the engine at {self.host} runs on {native}.",
                 next_step=f"Build it on a machine of {spec.platform} (--builder names one), or use --platform "
                 f"{native}.",
@@ -445,7 +414,7 @@ class Builder:
         # Scripts of Debian packages run in the image; all other steps of a foreign platform run in the base of the
         # engine's own.
         if spec.system_packages and spec.platform != native and target.level == Level.BUILT:
-            raise NoEmulation(
+            raise errors.NoEmulation(
                 f"{spec.identifier} installs Debian packages, whose programs of {spec.platform} do not run in the "
                 "engine.",
                 next_step=f"{EMULATE}; or build it on a machine of {spec.platform}.",
@@ -459,7 +428,7 @@ class Builder:
         """
         stored = image.stored
         file = self.project.services.state / "batch" / "reports" / f"{report.identifier}.json"
-        write_atomically(file, format_json(report))
+        files.write_atomically(file, format_json(report))
         on_event(Validated(report=report))
         if self.settings.record:
             write_record(
@@ -483,7 +452,7 @@ class Builder:
             other = "its record is of another recipe (base, lock, suite or build scripts)"
             on_event(InfoEvent(text=f"{report.identifier}: only the level is compared, as {other}."))
         if found := [*find_contradictions(record, report, content=stored.content, recipe=recipe)]:
-            raise NotReproducible(
+            raise errors.NotReproducible(
                 f"{report.identifier} was built again and contradicts its record of {record.date[:10]}: "
                 f"{'; '.join(found)}.",
                 next_step="Find out what has changed (`tfimg compare`), then record it again with "
@@ -502,7 +471,7 @@ class Builder:
             yield self._build_candidate(plan, name, on_event)
 
     def _build_candidate(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
-        with run_ahead(partial(self._make_layers, plan, on_event)) as wait_for_layers:
+        with cancellation.run_ahead(partial(self._make_layers, plan, on_event)) as wait_for_layers:
             base = self.prepare_base(plan.spec, on_event)
             report_base_change(plan.spec, base, self.project.workspace, on_event)
             # The steps of a foreign build run in the same base for the engine's own platform.
@@ -538,18 +507,19 @@ class Builder:
                 for event in events:
                     on_event(event)
             reading = time.monotonic()
-            on_event(StepEvent(step=READ_STEP, state="started"))
+            step = "reading the image back"
+            on_event(StepEvent(step=step, state="started"))
             stored = self.engine.read_image(request.name)
-            on_event(StepEvent(step=READ_STEP, state="done", seconds=round(time.monotonic() - reading, 3)))
+            on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - reading, 3)))
         if kept := count_kept_layers(layers, stored):
             on_event(InfoEvent(text=KEPT_LAYERS.format(count=kept)))
         return BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
 
-    def labels(self, plan: Plan, base: BaseImage) -> dict[str, str]:
+    def labels(self, plan: Plan, base: bases.BaseImage) -> dict[str, str]:
         """Return the labels that only a build knows."""
         output = choose_output(self.capabilities, "NAME", self.settings.choose_compression(plan.spec)).option
         mirrors, snapshot = self.settings.find_package_mirrors(plan.spec), self.settings.snapshot
-        snapshot = snapshot_mirrors(snapshot).public_addresses[0] if snapshot else None  # without credentials
+        snapshot = bases.snapshot_mirrors(snapshot).public_addresses[0] if snapshot else None  # without credentials
         recipe = hash_recipe(
             plan,
             base_digest=base.digest,
@@ -570,7 +540,7 @@ class Builder:
         own = make_extra_labels(plan.spec.extra) if plan.spec.extra else {}
         return labels | own | (make_custom_labels(plan.spec, plan.lock) if plan.spec.wheel else {})
 
-    def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> BaseImage:
+    def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> bases.BaseImage:
         """Return the base of an image, bootstrapped if necessary; each base once, while other threads wait for it."""
         name = f"{spec.base.image} {spec.platform}"
         with self._lock:
@@ -579,30 +549,30 @@ class Builder:
             if name not in self._bases:
                 try:
                     self._bases[name] = self._choose_base(spec, on_event)
-                except (EngineUnavailable, Interrupted):
+                except (errors.EngineUnavailable, errors.Interrupted):
                     raise  # says nothing of the base
-                except TfimgError as error:
+                except errors.TfimgError as error:
                     self._bases[name] = error
         base = self._bases[name]
-        if isinstance(base, TfimgError):
+        if isinstance(base, errors.TfimgError):
             raise base
         return base
 
-    def _choose_base(self, spec: ImageSpec, on_event: OnEvent) -> BaseImage:
+    def _choose_base(self, spec: ImageSpec, on_event: OnEvent) -> bases.BaseImage:
         services, settings = self.project.services, self.settings
-        base_settings = BaseSettings(
+        base_settings = bases.BaseSettings(
             source=settings.base,
             pinned=settings.base_digest,
             read_config=lambda name: read_base_config(name, spec.platform, services, on_event),
             registries=settings.mirrors,
-            mirrors=snapshot_mirrors(settings.snapshot) if settings.snapshot else find_mirrors(),
+            mirrors=bases.snapshot_mirrors(settings.snapshot) if settings.snapshot else bases.find_mirrors(),
             scratch=services.state / "scratch",
             environ=services.environ,
             today=services.today,
             fresh=settings.renew_base,
             template=partial(render_base, self.project.templates),
         )
-        base = choose_base(spec, base_settings, self.engine, on_event)
+        base = bases.choose_base(spec, base_settings, self.engine, on_event)
         on_event(InfoEvent(text=f"Base: {base.kind} {base.name}, because {base.why}"))
         return base
 
@@ -610,10 +580,6 @@ class Builder:
         """Make layers of wheels here and return them as build stages; none if the engine cannot take them."""
         if not self.capabilities.accepts_layers:
             return {}
-
-        def report(layer: str, state: LayerState, seconds: float) -> None:
-            on_event(StepEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
-
         return self.project.services.stages(
             plan.lock,
             self.project.services.state / "layers",
@@ -621,5 +587,5 @@ class Builder:
             removed=plan.spec.removed,
             compression=self.settings.choose_compression(plan.spec),
             fresh=self.settings.no_cache,
-            on_event=report,
+            on_event=on_event,
         )

@@ -9,33 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tfimg.core.errors import (
-    BaseUnavailable,
-    BatchFailed,
-    Interrupted,
-    LockError,
-    TfimgError,
-    UnsupportedPlatform,
-    raise_for_failures,
-)
-from tfimg.core.events import Event
-from tfimg.core.text import clamp_duration, list_first, to_plain_text, to_strict_json
+from tfimg.core import errors, events, text
 
 Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "interrupted"]
 """`unchanged`: it exists with all tags, built from the same inputs and validated. `recorded`: its record is current,
 and nothing else was asked for. `unbuildable`: it has no lock, or its base or a wheel is not available."""
 
-SCHEMA = 1
-"""Version of the JSON of a batch."""
-
+SCHEMA = 1  # version of the JSON of a batch
 CONTINUE = "Run the same command again to continue."
-
-MAX_LISTED = 5
-"""Images that a line of the summary names."""
+MAX_LISTED = 5  # images that a line of the summary names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImagesQueued(Event):
+class ImagesQueued(events.Event):
     """These images have to be built."""
 
     kind = "queued"
@@ -43,7 +29,7 @@ class ImagesQueued(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageStarted(Event):
+class ImageStarted(events.Event):
     """The build of an image begins on an engine."""
 
     kind = "started"
@@ -52,7 +38,7 @@ class ImageStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageRequeued(Event):
+class ImageRequeued(events.Event):
     """The engine of an image was lost; another engine will build it."""
 
     kind = "requeued"
@@ -61,7 +47,7 @@ class ImageRequeued(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageResult(Event):
+class ImageResult(events.Event):
     """The end of one image of many. `reused` says that its report is of an earlier run.
 
     `seconds` and `checks`, those that passed, are of this run alone; sizes are None if nothing was built or the engine
@@ -72,7 +58,7 @@ class ImageResult(Event):
     identifier: str
     status: Status
     seconds: float
-    failure: TfimgError | None = None
+    failure: errors.TfimgError | None = None
     engine: str | None = None
     digest: str | None = None
     tags: tuple[str, ...] = ()
@@ -89,7 +75,6 @@ class ImageResult(Event):
 
     @property
     def reason(self) -> str | None:
-        """The failure and its next step."""
         return str(self.failure) if self.failure else None
 
     @property
@@ -118,13 +103,12 @@ class ImageResult(Event):
 
 
 def failed_result(
-    identifier: str, failure: TfimgError, *, seconds: float = 0.0, engine: str | None = None
+    identifier: str, failure: errors.TfimgError, *, seconds: float = 0.0, engine: str | None = None
 ) -> ImageResult:
-    """Return the result of an image that was not built."""
     status: Status = "failed"
-    if isinstance(failure, Interrupted):
+    if isinstance(failure, errors.Interrupted):
         status = "interrupted"
-    elif isinstance(failure, LockError | BaseUnavailable | UnsupportedPlatform):
+    elif isinstance(failure, errors.LockError | errors.BaseUnavailable | errors.UnsupportedPlatform):
         status = "unbuildable"
     return ImageResult(identifier=identifier, status=status, seconds=seconds, failure=failure, engine=engine)
 
@@ -156,7 +140,7 @@ class BatchResult:
                 reasons.setdefault(result.failure.what, []).append(result.identifier)
         lines = [self.sentence]
         for reason, names in reasons.items():
-            lines.append(f"unbuildable: {list_first(names, MAX_LISTED)}: {to_plain_text(reason)}")
+            lines.append(f"unbuildable: {text.list_first(names, MAX_LISTED)}: {text.to_plain_text(reason)}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -171,7 +155,6 @@ class BatchResult:
 
 
 def count_by_status(results: Sequence[ImageResult]) -> Mapping[Status, int]:
-    """Return the number of results of each status that occurs."""
     counts = Counter(result.status for result in results)
     return {status: counts[status] for status in get_args(Status) if counts[status]}
 
@@ -191,45 +174,42 @@ def raise_for_results(results: Sequence[ImageResult], *, needs_all: bool = True)
     if not needs_all and len(failed) < len(results):
         failed = [result for result in failed if result.status != "unbuildable"]
     if any(result.status == "interrupted" for result in failed):
-        raise Interrupted(f"Interrupted. {count_words(results)}.", next_step=CONTINUE)
-    raise_for_failures(
+        raise errors.Interrupted(f"Interrupted. {count_words(results)}.", next_step=CONTINUE)
+    errors.raise_for_failures(
         [(result.identifier, result.failure) for result in failed if result.failure],
         total=len(results),
         action="built",
-        error=BatchFailed,
+        error=errors.BatchFailed,
         next_step="Run the same command again to build only these; --report FILE.json keeps every reason.",
     )
 
 
-SUMMARY_SUFFIXES = (".json", ".xml")
-"""Suffixes of the files that a summary can be written to."""
+SUMMARY_SUFFIXES = (".json", ".xml")  # suffixes of the files that a summary can be written to
 
 
 def format_summary(batch: BatchResult, name: str) -> str:
     """Return the summary in the form that the suffix of its file chooses."""
     if Path(name).suffix.lower() == ".xml":
         return junit(batch)
-    return json.dumps(to_strict_json(batch.to_json()), indent=2, allow_nan=False) + "\n"
+    return json.dumps(text.to_strict_json(batch.to_json()), indent=2, allow_nan=False) + "\n"
 
 
 def junit(batch: BatchResult) -> str:
     """Return the summary as JUnit XML: one suite with a case for each image, red exactly if the image failed."""
-    from junitparser import Error, Failure, Skipped, TestCase, TestSuite
+    from junitparser import Error, Failure, Skipped, TestCase
 
     from tfimg.validation.report import format_suite
 
-    suite = TestSuite("tfimg")
-    suite.timestamp = batch.date[:19]  # the form has no place for the zone, which is UTC
+    cases = []
     for result in batch.results:
-        case = TestCase(result.identifier, "tfimg.build", clamp_duration(result.seconds))
+        case = TestCase(result.identifier, "tfimg.build", text.clamp_duration(result.seconds))
         if result.is_green:
             case.system_out = f"{result.status}, level {result.level}, {result.digest}"
         else:
-            reason = to_plain_text(result.reason or result.status)
+            reason = text.to_plain_text(result.reason or result.status)
             kind = {"failed": Failure, "unbuildable": Skipped}.get(result.status, Error)
             ending = kind(reason.splitlines()[0], type(result.failure).__name__)
             ending.text = reason
             case.result = [ending]
-        suite.add_testcase(case)
-    suite.time = clamp_duration(batch.seconds)
-    return format_suite(suite)
+        cases.append(case)
+    return format_suite("tfimg", cases, date=batch.date, seconds=batch.seconds)

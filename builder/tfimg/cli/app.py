@@ -272,7 +272,8 @@ def _usage_error(error: CycloptsError, name: str, words: Sequence[str]) -> Usage
         option = option.partition("=")[0]
         if instead := removed.OPTIONS.get((name, option)) or removed.OPTIONS.get(("", option)):
             return UsageError(f"`{prog} {option}` was removed.", next_step=instead)
-        near = get_close_matches(option, option_names(load_command(name)), n=1)
+        # A short option is like no other: -it is not --quiet.
+        near = get_close_matches(option, option_names(load_command(name)) if option.startswith("--") else (), n=1)
         suggestion = f"Did you mean {near[0]}? " if near else ""
         return UsageError(f"`{prog}` has no option {option}.", next_step=f"{suggestion}{options}")
     if isinstance(error, exceptions.UnusedCliTokensError):

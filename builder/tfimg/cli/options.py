@@ -25,6 +25,7 @@ from tfimg.cli.values import (
     require_writable,
 )
 from tfimg.core.errors import UsageError
+from tfimg.core.events import Event, InfoEvent
 from tfimg.matrix.devices import Device
 
 if TYPE_CHECKING:
@@ -375,11 +376,13 @@ MAX_PACKAGE_FILE = 4 << 20
 class ExtraPackageOptions:
     """Extra packages of images."""
 
-    requirements: tuple[str, ...] = values("extra Python packages: a requirement file", "FILE")
+    requirements: tuple[str, ...] = values(
+        "extra Python packages: a file of pip, uv, Poetry, Pipenv or conda, or pyproject.toml[EXTRA] or :GROUP", "FILE"
+    )
     with_packages: tuple[str, ...] = values(
         "extra Python packages, as requirements separated by commas: tensorflow-text,keras-hub", "NAMES", name="--with"
     )
-    apt: tuple[str, ...] = values("extra Debian packages: a file with a name in each line", "FILE")
+    apt: tuple[str, ...] = values("extra Debian packages: names separated by commas, or a file of them", "NAMES")
     newest: bool = flag("resolve extra packages as of today, not as of the release's time")
 
     @property
@@ -413,8 +416,15 @@ class ExtraPackageOptions:
 
         texts = [split_requirements(names) for names in self.with_packages]
         requested = read_requested(self.requirements, texts, read)
-        apt = [(name, read_text(name, MAX_PACKAGE_FILE, next_step=step)) for name in self.apt]
-        system = [one for name, text in apt for one in parse_system_packages(text, source=name)]
+        system = [
+            one
+            for names in self.apt
+            for one in (
+                parse_system_packages(read_text(names, MAX_PACKAGE_FILE, next_step=step), source=names)
+                if is_file_name(names)
+                else parse_system_packages(names.replace(",", " "), source="--apt")
+            )
+        ]
         return requested, list(dict.fromkeys(system))
 
     def package_arguments(self, context: Context, as_of: str | None) -> list[str]:
@@ -436,7 +446,7 @@ class ExtraPackageOptions:
             return spec
         context.say(f"Resolving the extra packages of {spec.identifier}")
         day = context.services.today if self.newest else parse_day(as_of, context.services.today)
-        spec, notes = project.locks.add_requested(spec, requested, system, day)
+        spec, notes = project.locks.add_requested(spec, requested, system, day, on_event=partial(_say_event, context))
         for note in notes:
             context.note(note)
         return spec
@@ -446,6 +456,8 @@ class ExtraPackageOptions:
         from tfimg.project.packages import fit_packages
 
         requested, system = self.packages
+        if not (self.requirements or self.with_packages):
+            return requested, system
         return fit_packages(project, spec, requested), system
 
     def choose_image(self, project: Project, request: Request) -> ImageSpec:
@@ -453,6 +465,16 @@ class ExtraPackageOptions:
         from tfimg.project.packages import choose_image
 
         return choose_image(project, request, self.packages[0])
+
+
+def _say_event(context: Context, event: Event) -> None:
+    if isinstance(event, InfoEvent):
+        context.say(event.text)
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether a value is the name of a file rather than names of Debian packages, which have no such ending."""
+    return "/" in text or text.endswith(".txt") or Path(text).exists()
 
 
 def split_requirements(names: str) -> str:

@@ -1,7 +1,5 @@
 """Cancel work in other threads, which neither signals nor exceptions from outside can reach."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -33,7 +31,7 @@ class Cancellation:
             self.is_cancelled = True
             callbacks = list(self._callbacks)
         for callback in callbacks:
-            _start(callback)
+            threading.Thread(target=_call, args=(callback,), daemon=True).start()
 
     @contextmanager
     def activate(self) -> Iterator[None]:
@@ -51,7 +49,7 @@ class Cancellation:
             self._callbacks.append(callback)
             is_late = self.is_cancelled
         if is_late:
-            _start(callback)
+            threading.Thread(target=_call, args=(callback,), daemon=True).start()
         try:
             yield
         finally:
@@ -125,11 +123,7 @@ def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item], thread
         pool.shutdown()
 
 
-def _start(callback: Callback) -> None:
-    """Call a callback in a thread of its own, so that a slow one does not delay others."""
-
-    def call() -> None:
-        with suppress(Exception):  # the work may just have ended
-            callback()
-
-    threading.Thread(target=call, daemon=True).start()
+def _call(callback: Callback) -> None:
+    """Call a callback, in a thread of its own so that a slow one does not delay others."""
+    with suppress(Exception):  # the work may just have ended
+        callback()

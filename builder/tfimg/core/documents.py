@@ -1,15 +1,15 @@
 """Parse untrusted JSON documents into typed models, with limits on size, depth and count."""
 
-from __future__ import annotations
-
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import from_json
+
+from tfimg.core.text import canonical_json
 
 MAX_BYTES = 8 << 20
 """Default size limit of a document in bytes: registries must accept manifests of 4 MiB (OCI distribution specification
@@ -21,6 +21,9 @@ MAX_PROBLEM = 200  # characters of a problem in a message
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 """A digest with the one algorithm that every registry must know (OCI image specification 1.1, descriptor.md)."""
+
+OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 Model = TypeVar("Model")
 
@@ -38,12 +41,27 @@ def digest_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
+def blob_path(digest: str) -> str:
+    """Return the path of content in a layout (OCI image specification, image-layout.md): `blobs/sha256/…`."""
+    return f"blobs/{digest.replace(':', '/', 1)}"
+
+
+def make_image(layers: Sequence[Mapping[str, Any]], diff_ids: Sequence[str]) -> tuple[bytes, bytes]:
+    """Return the manifest and the configuration of an image of layers, lowest first, that has no settings."""
+    rootfs = {"type": "layers", "diff_ids": diff_ids}
+    config = canonical_json({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
+    described = {"mediaType": OCI_CONFIG, "digest": digest_of(config), "size": len(config)}
+    manifest = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": layers}
+    return canonical_json(manifest), config
+
+
+def null_means(default: Any) -> BeforeValidator:
+    """Return a validator that reads `null` as a default: Go writes it for an empty list or map."""
+    return BeforeValidator(lambda value: default if value is None else value)
+
+
 class InvalidDocument(ValueError):
     """A document from outside is malformed; the text says where and why, in at most `MAX_PROBLEM` characters."""
-
-
-class InvalidYaml(Exception):
-    """A text is not plain YAML; the message says where and why."""
 
 
 class Document(BaseModel):

@@ -3,8 +3,6 @@
 A message is one paragraph: what failed, why, and what to do next. Only `tfimg.cli` prints it and exits.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -16,8 +14,7 @@ class ExitCode(IntEnum):
 
     meaning: str
 
-    def __new__(cls, code: int, meaning: str) -> ExitCode:
-        """Make a member of a code and its meaning."""
+    def __new__(cls, code: int, meaning: str) -> "ExitCode":
         member = int.__new__(cls, code)
         member._value_, member.meaning = code, meaning
         return member
@@ -193,7 +190,7 @@ class LockError(TfimgError, exit_code=ExitCode.BUILD):
 
 
 class RequirementConflict(LockError, exit_code=ExitCode.REQUEST):
-    """A requirement on top of an image would move a package that the image is locked with."""
+    """Extra packages do not fit an image; `details` has what uv says of it as `proof`."""
 
 
 class RenderError(TfimgError, exit_code=ExitCode.BUILD):

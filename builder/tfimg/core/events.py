@@ -3,8 +3,6 @@
 Events of one package alone stand beside their data: `CheckResult` in `validation/report.py`, `ImageResult` in `build/`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal

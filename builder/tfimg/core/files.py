@@ -1,7 +1,5 @@
 """Limited reads, atomic writes, file locks, and streams of chunks as files."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import io

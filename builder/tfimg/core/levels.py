@@ -1,7 +1,5 @@
 """Levels of proof of an image."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal

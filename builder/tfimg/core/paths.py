@@ -1,8 +1,7 @@
 """Paths of the workspace (a checkout or the installed package) and of the state folder."""
 
-from __future__ import annotations
-
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +42,6 @@ class Workspace:
         return self.images / "locks" / identifier
 
     def lock(self, identifier: str, layer: str) -> Path:
-        """Return the lock file of a layer."""
         return self.locks(identifier) / f"{layer}.txt"
 
     def rendered(self, identifier: str) -> Path:
@@ -59,7 +57,6 @@ class Workspace:
         return self.images / "records" / "on_host" / identifier
 
     def read_templates(self) -> dict[str, str]:
-        """Return the text of each template by name."""
         return {file.name: file.read_text() for file in sorted(self.templates.glob("*.j2"))}
 
     def read_lock(self, identifier: str) -> dict[str, str]:
@@ -76,7 +73,8 @@ class Workspace:
         """Raise `LockError` if some of the images have no lock."""
         missing = [name for name in identifiers if not any(self.locks(name).glob("*.txt"))]
         if len(missing) > 1:
-            patterns = dict.fromkeys(_abbreviate(name) for name in missing)
+            # Each release in its variant: `2.18.1` or `2.18.1-jupyter`.
+            patterns = dict.fromkeys(re.sub(r"-.*?(-[a-z]+)?$", r"\1", name) for name in missing)
             raise LockError(
                 f"{len(missing)} images have no lock under {self.images / 'locks'}: {list_first(missing, limit=3)}.",
                 next_step=f"Write them with `tfimg matrix lock {' '.join(patterns)}`.",
@@ -121,13 +119,6 @@ def find_workspace(environ: Mapping[str, str]) -> Workspace:
         f"matrix.yaml and images/ are neither beside {_PACKAGE} nor inside it: the installation is incomplete.",
         next_step="Install tfimg again.",
     )
-
-
-def _abbreviate(identifier: str) -> str:
-    """Return the pattern of an image's release in its variant: `2.18.1` or `2.18.1-jupyter`."""
-    release, *parts = identifier.split("-")
-    ending = parts[-1] if parts else ""
-    return f"{release}-{ending}" if ending.isalpha() else release  # not py3.11 and not arm64
 
 
 def _is_workspace(root: Path) -> bool:

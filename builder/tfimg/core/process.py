@@ -1,7 +1,5 @@
 """Start, stop and replace programs; the only module that does."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

@@ -1,7 +1,5 @@
 """Retry what failed for the moment, with exponential backoff."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass

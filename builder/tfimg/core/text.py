@@ -1,7 +1,6 @@
 """Make text and values from outside safe for terminals, XML, HTML and strict JSON."""
 
-from __future__ import annotations
-
+import codecs
 import json
 import math
 import re
@@ -14,6 +13,12 @@ _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 
 
 MAX_QUOTED = 300  # characters of a value from outside that a message repeats; an image name has at most 255
+
+
+def decode_text(content: bytes) -> str:
+    """Return a file of UTF-8 or UTF-16 as text: PowerShell redirects in UTF-16, editors of Windows begin with a BOM."""
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
 
 
 def to_plain_text(text: str) -> str:

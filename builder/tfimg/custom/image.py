@@ -14,35 +14,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, StringConstraints
 
+from tfimg.core import errors
 from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate_model
-from tfimg.core.errors import (
-    InvalidWheel,
-    LockError,
-    NotTensorFlowWheel,
-    UnavailableCuda,
-    UnavailableCudnn,
-    UnavailableDevice,
-    UnavailablePlatform,
-    UnavailablePython,
-    UnlabelledImage,
-    UsageError,
-)
 from tfimg.core.text import escape_unprintable
+from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, GPU, Device
-from tfimg.matrix.schema import (
-    PLATFORMS,
-    Day,
-    Gpu,
-    Matrix,
-    MinorText,
-    PackageText,
-    Platform,
-    RangeText,
-    Row,
-    VersionText,
-    has_version_prefix,
-)
-from tfimg.matrix.spec import CUSTOM_PREFIX, CustomWheel, ImageSpec
+from tfimg.matrix.spec import CUSTOM_PREFIX, CustomWheel, ImageSpec, list_libraries, make_identifier
 from tfimg.matrix.support_ends import find_support_ends
 from tfimg.recipe.labels import MAX_LABEL, WHEEL_LABEL
 from tfimg.recipe.layout import SHARED_FILES
@@ -56,47 +33,37 @@ LOCK_LABEL = f"{WHEEL_LABEL}.lock"
 """The lock of a custom image, without extra packages, which have a label of their own."""
 
 
-def _parse_version(value: str) -> str:
-    try:
-        return str(Version(value))
-    except InvalidVersion:
-        raise ValueError("it is not a version (PEP 440)") from None
-
-
 class ImageFacts(Document):
     """What decides a custom image beside the matrix: what its wheel and options state, and the day of its lock."""
 
-    tensorflow: Annotated[str, StringConstraints(max_length=60), AfterValidator(_parse_version)]
-    package: PackageText
-    python: MinorText
-    platform: Platform
-    as_of: Day
-    numpy: RangeText
-    keras: RangeText
-    gpu: Gpu | None = None
-    libraries: Annotated[dict[PackageText, VersionText], Field(max_length=100, default_factory=dict)]
+    tensorflow: Annotated[str, StringConstraints(max_length=60), AfterValidator(lambda value: str(Version(value)))]
+    package: schema.PackageText
+    python: schema.MinorText
+    platform: schema.Platform
+    as_of: schema.Day
+    numpy: schema.RangeText
+    keras: schema.RangeText
+    gpu: schema.Gpu | None = None
+    libraries: Annotated[dict[schema.PackageText, schema.VersionText], Field(max_length=100, default_factory=dict)]
 
     @property
     def device(self) -> Device:
-        """The device: a wheel is for CPUs or for CUDA."""
         return GPU if self.gpu else CPU
 
     @property
     def identifier(self) -> str:
         """The identifier of the image, without a variant."""
         release = self.tensorflow.replace("+", "_").replace("!", "_")
-        variant = f"cuda{self.gpu.cuda}" if self.gpu else self.device
-        suffix = "" if self.platform == PLATFORMS[0] else f"-{self.platform.partition('/')[2]}"
-        return f"{CUSTOM_PREFIX}{release}-{variant}-py{self.python}{suffix}"
+        return CUSTOM_PREFIX + make_identifier(release, self.gpu or self.device, self.python, self.platform)
 
 
-def make_spec(matrix: Matrix, facts: ImageFacts, wheel: CustomWheel) -> ImageSpec:
+def make_spec(matrix: schema.Matrix, facts: ImageFacts, wheel: CustomWheel) -> ImageSpec:
     """Return the image of facts, with what they lack from the nearest row.
 
     Raises `UnavailablePython` and `UnavailableCuda` for what the matrix has no base or toolkit for.
     """
     if facts.python not in matrix.bases:
-        raise UnavailablePython(
+        raise errors.UnavailablePython(
             f"{wheel.file.name} is for Python {facts.python}, and images have Python {', '.join(matrix.bases)}.",
             next_step="Build the wheel for one of these, or add a base to a matrix of your own.",
         )
@@ -104,7 +71,7 @@ def make_spec(matrix: Matrix, facts: ImageFacts, wheel: CustomWheel) -> ImageSpe
     row = matrix.rows[number]
     toolkit = matrix.toolkits.get(facts.gpu.libraries.toolkit) if facts.gpu else None
     if facts.gpu and toolkit is None:
-        raise UnavailableCuda(
+        raise errors.UnavailableCuda(
             f"{facts.identifier} has NVIDIA's libraries of CUDA {facts.gpu.libraries.toolkit}, and the matrix has "
             f"toolkits of CUDA {', '.join(matrix.toolkits)}.",
             next_step="Use the matrix that it was built with: TFIMG_WORKSPACE names its folder.",
@@ -131,43 +98,30 @@ def make_spec(matrix: Matrix, facts: ImageFacts, wheel: CustomWheel) -> ImageSpe
         libtpu=None,
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=(),
+        fixed=tuple(matrix.fixed.items()),
         waived=tuple(row.waives.items()),
         support_ends=find_support_ends(
             matrix, tensorflow=facts.tensorflow, python=facts.python, base=matrix.bases[facts.python]
         ),
-        wheel=wheel,
+        wheel=replace(wheel, facts=facts.model_dump_json()),
     )
 
 
-def find_row(matrix: Matrix, tensorflow: str) -> int:
+def find_row(matrix: schema.Matrix, tensorflow: str) -> int:
     """Return the last row with a release of the same minor, else the last before it, else the first."""
     minor = Version(tensorflow).release[:2]
-    numbered = [
-        (number, Version(release.version)) for number, row in enumerate(matrix.rows) for release in row.tensorflow
-    ]
-    same = [number for number, release in numbered if release.release[:2] == minor]
-    before = [number for number, release in numbered if release.release[:2] < minor]
-    return max(same or before or [0])
+    minors = [(n, Version(one.version).release[:2]) for n, row in enumerate(matrix.rows) for one in row.tensorflow]
+    same = [number for number, other in minors if other == minor]
+    return max(same or [number for number, other in minors if other < minor] or [0])
 
 
 def make_custom_labels(spec: ImageSpec, lock: Lock) -> dict[str, str]:
     """Return the labels that tell a custom image; `read_custom_labels` reads them."""
-    facts = ImageFacts(
-        tensorflow=spec.tensorflow,
-        package=spec.package,
-        python=spec.python,
-        platform=spec.platform,
-        as_of=spec.cutoff,
-        numpy=spec.numpy,
-        keras=spec.keras,
-        gpu=spec.gpu,
-        libraries=dict(spec.libraries),
-    )
     parts = {part: text for part, text in lock.items() if part != "own"}
-    return {FACTS_LABEL: facts.model_dump_json(), LOCK_LABEL: json.dumps(parts)}
+    return {FACTS_LABEL: spec.wheel.facts if spec.wheel else "", LOCK_LABEL: json.dumps(parts)}
 
 
-def read_custom_labels(matrix: Matrix, labels: Mapping[str, str]) -> ImageSpec | None:
+def read_custom_labels(matrix: schema.Matrix, labels: Mapping[str, str]) -> ImageSpec | None:
     """Return the image without variant that labels tell, with its lock; None for an image without such labels.
 
     Raises `UnlabelledImage` for what tfimg never writes there: an image may come from anywhere. Raises as `make_spec`.
@@ -185,8 +139,8 @@ def read_custom_labels(matrix: Matrix, labels: Mapping[str, str]) -> ImageSpec |
             raise ValueError(
                 f"{LOCK_LABEL} does not have {facts.package} {facts.tensorflow} with the hash of {WHEEL_LABEL}."
             )
-    except (ValueError, LockError) as error:
-        raise UnlabelledImage(
+    except (ValueError, errors.LockError) as error:
+        raise errors.UnlabelledImage(
             f"The labels of the image do not say which wheel it was made of: {escape_unprintable(str(error))}",
             next_step="Build the image again with `tfimg build --wheel`.",
         ) from None
@@ -205,14 +159,13 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
 
     It can be run, and not be built: its wheel has no file. Architectures of its GPUs are those of the nearest image.
     """
-    match = _IDENTIFIER.fullmatch(identifier)
+    if (match := _IDENTIFIER.fullmatch(identifier)) is None:
+        return None
     try:
-        version = Version(match["release"].replace("_", "+")) if match else None
+        version = Version(match["release"].replace("_", "+"))
     except InvalidVersion:
         return None
-    if match is None or version is None:
-        return None
-    device, cuda = (GPU, match["cuda"]) if match["cuda"] else (CPU, None)
+    cuda, device = match["cuda"], GPU if match["cuda"] else CPU
     platform = "linux/arm64" if match["arm64"] else "linux/amd64"
     similar = [spec for spec in specs if spec.device == device and spec.platform == platform]
     if cuda:
@@ -243,7 +196,6 @@ PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gp
 """Distributions that the suite knows to bring TensorFlow for CPUs or NVIDIA's GPUs."""
 
 GLIBC_MINORS = {"bullseye": 31, "bookworm": 36, "trixie": 41}  # Debian release → the minor of its glibc 2
-OTHER_BUILDS = {"is_rocm_build": "ROCm"}  # keys of build_info.py that state a build for what no image has
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,28 +209,28 @@ class GivenFacts:
     cudnn: str | None = None
 
 
-def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of: date) -> ImageSpec:
+def make_custom_spec(matrix: schema.Matrix, facts: WheelFacts, given: GivenFacts, as_of: date) -> ImageSpec:
     """Return the image of a wheel, with a lock as of a day.
 
     Raises `UsageError` for a fact that neither wheel nor options state, or that they state differently;
     `ResolutionError` and `NotTensorFlowWheel` for a wheel that no image can have.
     """
     if facts.name not in PACKAGES:
-        raise NotTensorFlowWheel(
+        raise errors.NotTensorFlowWheel(
             f"{facts.file.name} is the package {facts.name!r}, and images are validated with {', '.join(PACKAGES)}.",
             next_step="Build it under one of these names.",
         )
     name = _choose("platform", given.platform, facts.platforms, facts)
-    platform = next((known for known in PLATFORMS if known == name), None)
+    platform = next((known for known in schema.PLATFORMS if known == name), None)
     if platform is None:
-        raise UnavailablePlatform(
-            f"{facts.file.name} is for {name}, and images are for {' and '.join(PLATFORMS)}.",
+        raise errors.UnavailablePlatform(
+            f"{facts.file.name} is for {name}, and images are for {' and '.join(schema.PLATFORMS)}.",
             next_step="Name a wheel for one of these.",
         )
     compiled = (facts.compiled_for,) if facts.compiled_for else ()
     python = _choose("python", given.python, facts.pythons or compiled, facts)
     if compiled and python not in compiled and not any(tag.abi == "abi3" for tag in facts.tags):
-        raise InvalidWheel(
+        raise errors.InvalidWheel(
             f"{facts.file.name} is for Python {python} by its tags, and its modules were compiled for Python "
             f"{facts.compiled_for}: they do not import in another one.",
             next_step=f"Build the wheel with Python {python}; a renamed one stays what it was built for.",
@@ -286,17 +238,17 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
     base = matrix.bases.get(python)
     minor = GLIBC_MINORS.get(base.codename or "") if base else None
     if base and minor and facts.glibc and facts.glibc > minor:
-        raise UnavailablePlatform(
+        raise errors.UnavailablePlatform(
             f"{facts.file.name} needs glibc 2.{facts.glibc} by its tags, and images with Python {python} have glibc "
             f"2.{minor} of Debian {base.codename}: its libraries do not load there.",
             next_step="Build it where glibc is as old, for example in a manylinux container.",
         )
-    others = [build for key, build in OTHER_BUILDS.items() if facts.build.get(key) is True]
-    if given.device and given.device not in (CPU, GPU):
-        others.append(f"{given.device.upper()}s")
-    if others:
-        raise UnavailableDevice(
-            f"{facts.file.name} is for {others[0]}; images of custom wheels are for CPUs or NVIDIA's GPUs.",
+    other = "ROCm" if facts.build.get("is_rocm_build") is True else None
+    if given.device not in (None, CPU, GPU):
+        other = f"{given.device.upper()}s"
+    if other:
+        raise errors.UnavailableDevice(
+            f"{facts.file.name} is for {other}; images of custom wheels are for CPUs or NVIDIA's GPUs.",
             next_step="Name a wheel for one of these.",
         )
     has_cuda = facts.build.get("is_cuda_build")
@@ -305,18 +257,15 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
     else:
         stated = (GPU,) if has_cuda is True or facts.cuda else ()
     device = GPU if _choose("device", given.device, stated, facts) == GPU else CPU
-    if device == GPU and platform != PLATFORMS[0]:
-        raise UnavailablePlatform(
-            f"{facts.file.name} is for CUDA on {platform}, and images for GPUs are for {PLATFORMS[0]}.",
-            next_step=f"Name a wheel for CPUs, or one for {PLATFORMS[0]}.",
+    if device == GPU and platform != schema.PLATFORMS[0]:
+        raise errors.UnavailablePlatform(
+            f"{facts.file.name} is for CUDA on {platform}, and images for GPUs are for {schema.PLATFORMS[0]}.",
+            next_step=f"Name a wheel for CPUs, or one for {schema.PLATFORMS[0]}.",
         )
     row = matrix.rows[find_row(matrix, str(facts.version))]
     required = facts.requirements(python, platform)
-    and_cuda = {
-        name: specifier
-        for name, specifier in facts.requirements(python, platform, extra="and-cuda").items()
-        if name.startswith("nvidia-")
-    }
+    every = facts.requirements(python, platform, extra="and-cuda")
+    and_cuda = {name: specifier for name, specifier in every.items() if name.startswith("nvidia-")}
     try:
         gpu = _make_gpu(matrix, facts, given, row, and_cuda) if device == GPU else None
         image = validate_model(
@@ -334,7 +283,7 @@ def make_custom_spec(matrix: Matrix, facts: WheelFacts, given: GivenFacts, as_of
             },
         )
     except InvalidDocument as error:
-        raise InvalidWheel(
+        raise errors.InvalidWheel(
             f"{facts.file.name} states what no image can have: {escape_unprintable(str(error))}.",
             next_step="Correct its METADATA or build_info.py where TensorFlow is built.",
         ) from None
@@ -345,22 +294,24 @@ Required = Mapping[str, SpecifierSet]
 """What the extra and-cuda requires of NVIDIA's packages; nothing of wheels without the extra."""
 
 
-def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row, and_cuda: Required) -> Gpu:
+def _make_gpu(
+    matrix: schema.Matrix, facts: WheelFacts, given: GivenFacts, row: schema.Row, and_cuda: Required
+) -> schema.Gpu:
     """Return what the wheel states of CUDA, and the toolkit that fits."""
     cuda = _choose("cuda", given.cuda, (facts.cuda,) if facts.cuda else (), facts)
     if not re.fullmatch(r"\d{1,2}\.\d{1,2}", cuda):
-        raise UsageError(
+        raise errors.UsageError(
             f"CUDA {cuda} does not name a minor version.", next_step="Name it with --cuda, for example --cuda 12.5."
         )
     cudnn = _choose("cudnn", given.cudnn, (facts.cudnn,) if facts.cudnn else (), facts)
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,4}){0,3}", cudnn):
-        raise UsageError(
+        raise errors.UsageError(
             f"cuDNN {cudnn!r} is not a version.", next_step="Name it with --cudnn, for example --cudnn 9.3."
         )
     major = cuda.partition(".")[0]
     known = sorted((name for name in matrix.toolkits if name.partition(".")[0] == major), key=Version)
     if not known:
-        raise UnavailableCuda(
+        raise errors.UnavailableCuda(
             f"{facts.file.name} is for CUDA {cuda}, and the matrix has toolkits of CUDA {', '.join(matrix.toolkits)}.",
             next_step="Add the toolkit to a matrix of your own.",
         )
@@ -369,7 +320,7 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row, an
     chosen = {candidate.libraries.cudnn for candidate in gpus if candidate.libraries.toolkit == toolkit}
     library = _pin(and_cuda.get(f"nvidia-cudnn-cu{major}"), chosen, cudnn)
     if library is None:
-        raise UnavailableCudnn(
+        raise errors.UnavailableCudnn(
             f"{facts.file.name} is for cuDNN {cudnn}, and neither its extra and-cuda nor the matrix has it for CUDA "
             f"{major}.",
             next_step="Name the version in the wheel's requirements, or add it to a matrix of your own.",
@@ -380,7 +331,7 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row, an
     names = listed if isinstance(listed, list) else []
     architectures = (name for name in names if re.fullmatch(r"(sm|compute)_\d{2,3}a?", name))
     return validate_model(
-        Gpu,
+        schema.Gpu,
         {
             "cuda": cuda,
             "cudnn": f">={cudnn},<{int(cudnn.partition('.')[0]) + 1}",
@@ -395,13 +346,9 @@ def _make_gpu(matrix: Matrix, facts: WheelFacts, given: GivenFacts, row: Row, an
     )
 
 
-def _list_libraries(matrix: Matrix, gpu: Gpu, and_cuda: Required) -> dict[str, str]:
+def _list_libraries(matrix: schema.Matrix, gpu: schema.Gpu, and_cuda: Required) -> dict[str, str]:
     """Return NVIDIA's wheels: those of the toolkit, where the wheel's own requirements allow them."""
-    wheels: dict[str, str] = dict(matrix.toolkits[gpu.libraries.toolkit].wheels)
-    major = gpu.libraries.toolkit.partition(".")[0]
-    wheels[f"nvidia-cudnn-cu{major}"] = gpu.libraries.cudnn
-    if gpu.libraries.nccl:
-        wheels[f"nvidia-nccl-cu{major}"] = gpu.libraries.nccl
+    wheels = dict(list_libraries(matrix, gpu))
     for name, specifier in and_cuda.items():
         known = wheels.get(name)
         if pinned := _pin(specifier, {known} if known else set(), "0"):
@@ -424,27 +371,19 @@ def _pin(required: SpecifierSet | None, known: Collection[str], floor: str) -> s
     return max(named, key=Version, default=None)
 
 
-OPTIONS: Mapping[str, str] = {
-    "python": "Python",
-    "platform": "platform",
-    "device": "device",
-    "cuda": "CUDA",
-    "cudnn": "cuDNN",
-}
-"""Option that states a fact → the fact in words."""
-
-
 def _choose(option: str, given: str | None, stated: tuple[str, ...], facts: WheelFacts) -> str:
     """Return the value of a fact: the one that the wheel states, or of several the given one."""
-    what, file = OPTIONS[option], facts.file.name
+    what, file = {"python": "Python", "cuda": "CUDA", "cudnn": "cuDNN"}.get(option, option), facts.file.name
     if given is None and len(stated) == 1:
         return stated[0]
     if given is None:
         several = f"is for {what} {' and '.join(stated)}" if stated else f"does not state its {what}"
-        raise UsageError(f"{file} {several}.", next_step=f"Name it with --{option}.")
-    fits = [value for value in stated if has_version_prefix(given, value) or has_version_prefix(value, given)]
+        raise errors.UsageError(f"{file} {several}.", next_step=f"Name it with --{option}.")
+    fits = [
+        value for value in stated if schema.has_version_prefix(given, value) or schema.has_version_prefix(value, given)
+    ]
     if stated and not fits:
-        raise UsageError(
+        raise errors.UsageError(
             f"--{option} {given} contradicts {file}, which states {what} {' and '.join(stated)}.",
             next_step=f"Leave --{option} out: the wheel decides.",
         )

@@ -4,8 +4,6 @@
 suite, but for the Python that they were compiled for.
 """
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Callable, Mapping
@@ -27,24 +25,10 @@ from packaging.version import Version
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import FileError, HashMismatchError, NetworkError, NotTensorFlowWheel, UsageError
 from tfimg.core.files import hash_file, wait_for_lock
-from tfimg.index.client import (
-    BUILD_INFO,
-    GRACE_SECONDS,
-    MAX_BUILD_INFO,
-    MAX_TAGS,
-    MAX_WHEEL,
-    MIN_RATE,
-    UNREADABLE,
-    Index,
-    count_tags,
-    make_environment,
-    make_network_error,
-    parse_build_info,
-    select_requirements,
-)
+from tfimg.index import client
 from tfimg.index.network import LimitExceeded, read_chunks
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
-from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Platform, minor_version
+from tfimg.matrix.schema import PLATFORM_OF, PLATFORMS, PROCESSORS, Platform, minor_version
 
 PACKAGE = "tensorflow/__init__.py"
 INCLUDE = "tensorflow/include"
@@ -64,8 +48,6 @@ MAX_REQUIREMENT = 400  # characters: 2.18.1 has 60
 MAX_CONDITIONS = 1000  # of the versions in all requirements, which compare each with each: 2.18.1 has 60
 MAX_MODULE = 1 << 20  # bytes of a module that is read: those of 2.15.1 and 2.21.0 have 140 kB or more
 MAX_MODULES = 30  # that are read, the smallest first: in 2.21.0 the tenth names its Python
-
-PLATFORM_OF: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
 _LIBRARY = re.compile(r"[^/]+\.so(\.[\w.]+)?")
 # pybind11 compares the Python that a module was compiled for with the running one (PYBIND11_CHECK_PYTHON_VERSION).
@@ -112,7 +94,8 @@ class WheelFacts:
 
     def requirements(self, python: str, platform: Platform, *, extra: str = "") -> Mapping[str, SpecifierSet]:
         """Return what the wheel requires on a Python and platform, with one extra, by name."""
-        return select_requirements(self.requires, make_environment(python, PROCESSORS[platform], extra=extra))
+        environment = client.make_environment(python, PROCESSORS[platform], extra=extra)
+        return client.select_requirements(self.requires, environment)
 
 
 def read_facts(file: Path) -> WheelFacts:
@@ -122,22 +105,28 @@ def read_facts(file: Path) -> WheelFacts:
     for another package.
     """
     with open_archive(file) as archive:
-        if count_tags(file.stem) > MAX_TAGS:
-            raise ValueError(f"its name has more than {MAX_TAGS} tags")
+        if client.count_tags(file.stem) > client.MAX_TAGS:
+            raise ValueError(f"its name has more than {client.MAX_TAGS} tags")
         name, version, _, tags = parse_wheel_filename(file.name)
         info = check_wheel(file.name, archive).info
         _require_tensorflow(file, archive, name)
         texts = [str(text) for text in read_headers(archive, f"{info}/WHEEL", MAX_ENTRY_POINTS).get_all("Tag", [])]
         if len(texts) > MAX_LINES or any(text.count("-") != 2 or len(text) > 200 for text in texts):
             raise ValueError(f"WHEEL has more than {MAX_LINES} lines of tags, or one unlike cp311-cp311-linux_x86_64")
-        if sum(map(count_tags, texts)) > MAX_TAGS:
-            raise ValueError(f"WHEEL has more than {MAX_TAGS} tags")
+        if sum(map(client.count_tags, texts)) > client.MAX_TAGS:
+            raise ValueError(f"WHEEL has more than {client.MAX_TAGS} tags")
         stated = frozenset(tag for text in texts for tag in parse_tag(text))
         if stated and stated != tags:
-            raise ValueError(f"its name is tagged {_format_tags(tags)}, and WHEEL {_format_tags(stated)}")
-        has_build = BUILD_INFO in archive.files
-        build = parse_build_info(archive.read(BUILD_INFO, MAX_BUILD_INFO).decode()) if has_build else {}
-        config, header = (_find_text(archive, paths) for paths in (CUDA_CONFIG, CUDNN_HEADERS))
+            named, listed = (", ".join(sorted(map(str, one))[:3]) for one in (tags, stated))
+            raise ValueError(f"its name is tagged {named}, and WHEEL {listed}")
+        text = archive.read(client.BUILD_INFO, client.MAX_BUILD_INFO) if client.BUILD_INFO in archive.files else b""
+        build = client.parse_build_info(text.decode()) if text else {}
+        config, header = (
+            next(
+                (archive.read(path, MAX_HEADER).decode(errors="replace") for path in paths if path in archive.files), ""
+            )
+            for paths in (CUDA_CONFIG, CUDNN_HEADERS)
+        )
         cudnn = ".".join(_find_definition(header, f"CUDNN_{part}") for part in ("MAJOR", "MINOR"))
         return WheelFacts(
             file=file,
@@ -187,10 +176,6 @@ def _find_compiled_python(archive: WheelZip) -> str | None:
     return None
 
 
-def _format_tags(tags: frozenset[Tag]) -> str:
-    return ", ".join(sorted(map(str, tags))[:3])
-
-
 def _read_requirements(metadata: Message) -> tuple[str, ...]:
     """Return the requirements in METADATA. Raises `ValueError`, also for one that cannot be compared or evaluated."""
     lines = [str(line) for line in metadata.get_all("Requires-Dist", [])]
@@ -208,7 +193,7 @@ def _read_requirements(metadata: Message) -> tuple[str, ...]:
             raise ValueError(f"its requirement {line[:100]!r} names an address, and images take packages from an index")
     if sum(len(requirement.specifier) for requirement in requirements) > MAX_CONDITIONS:
         raise ValueError(f"the requirements in METADATA have more than {MAX_CONDITIONS} conditions")
-    environment = make_environment("3.11", PROCESSORS[PLATFORMS[0]])
+    environment = client.make_environment("3.11", PROCESSORS[PLATFORMS[0]])
     for requirement in requirements:
         try:
             requirement.specifier.is_disjoint(SpecifierSet(">=0"))
@@ -217,12 +202,6 @@ def _read_requirements(metadata: Message) -> tuple[str, ...]:
         except (ValueError, UndefinedComparison, UndefinedEnvironmentName) as error:
             raise ValueError(f"its requirement {str(requirement)[:100]!r} cannot be used: {error}") from None
     return tuple(map(str, requirements))
-
-
-def _find_text(archive: WheelZip, paths: tuple[str, ...]) -> str:
-    """Return the text of the first header that the wheel has, else an empty one. Raises `ValueError`."""
-    found = next((path for path in paths if path in archive.files), None)
-    return archive.read(found, MAX_HEADER).decode(errors="replace") if found else ""
 
 
 def _find_definition(text: str, name: str) -> str:
@@ -238,7 +217,6 @@ def _choose_exact(*versions: object) -> str:
 
 
 MAX_RESUMES = 20  # requests for one wheel, however little each of them brings
-
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 """Errors of writing a file, which no connection has."""
@@ -257,7 +235,6 @@ class WheelAddress:
 
     @property
     def name(self) -> str:
-        """The file name of the wheel."""
         return self.file.name if self.file else unquote(urlsplit(self.url or "").path).rpartition("/")[2]
 
 
@@ -292,7 +269,7 @@ def parse_address(text: str) -> WheelAddress:
 
 
 def find_wheel(
-    address: WheelAddress, cache: Path, open_index: Callable[[str], Index], on_download: Callable[[str], None]
+    address: WheelAddress, cache: Path, open_index: Callable[[str], client.Index], on_download: Callable[[str], None]
 ) -> Path:
     """Return the file of a wheel, downloaded into `cache` if it is not there yet.
 
@@ -330,7 +307,7 @@ def _mismatch(name: str, found: str, expected: str) -> HashMismatchError:
     )
 
 
-def _download(url: str, partial: Path, index: Index) -> None:
+def _download(url: str, partial: Path, index: client.Index) -> None:
     """Write a file, from where an earlier download ended. Raises `NetworkError`, and `OSError` for a full disk."""
     what = urlsplit(url).path.rpartition("/")[2]
     for _ in range(MAX_RESUMES):
@@ -342,21 +319,21 @@ def _download(url: str, partial: Path, index: Index) -> None:
             if error.response.status_code == requests.codes.requested_range_not_satisfiable and before:
                 partial.unlink()  # of another file, or complete but for a crash
                 continue
-            raise make_network_error(f"the wheel {what}", error, source="its server") from None
-        except UNREADABLE as error:
+            raise client.make_network_error(f"the wheel {what}", error, source="its server") from None
+        except client.UNREADABLE as error:
             if isinstance(error, OSError) and error.errno in DISK_ERRORS:
                 error.filename = str(partial)
                 raise
             has_grown = partial.exists() and partial.stat().st_size > before
             if not has_grown or isinstance(error, LimitExceeded):
-                raise make_network_error(f"the wheel {what}", error, source="its server") from None
+                raise client.make_network_error(f"the wheel {what}", error, source="its server") from None
     raise NetworkError(
         f"The connection was cut {MAX_RESUMES} times while {what} was downloaded.",
         next_step="Run the same command again: it continues where it was interrupted.",
     )
 
 
-def _append(url: str, partial: Path, offset: int, index: Index) -> bool:
+def _append(url: str, partial: Path, offset: int, index: client.Index) -> bool:
     """Write what a server sends from an offset on; return whether it was all of it."""
     with closing(index.get(url, {"Range": f"bytes={offset}-"} if offset else None)) as response:
         is_rest = response.status_code == requests.codes.partial_content
@@ -365,13 +342,13 @@ def _append(url: str, partial: Path, offset: int, index: Index) -> bool:
         start = offset if is_rest else 0
         length = response.headers.get("Content-Length", "")
         expected = start + int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
-        if expected and expected > MAX_WHEEL:
-            raise LimitExceeded(f"it has {expected} bytes, and at most {MAX_WHEEL} are allowed")
+        if expected and expected > client.MAX_WHEEL:
+            raise LimitExceeded(f"it has {expected} bytes, and at most {client.MAX_WHEEL} are allowed")
         with partial.open("r+b" if start else "wb") as sink:
             sink.seek(start)
-            for chunk in read_chunks(response, GRACE_SECONDS, MIN_RATE):
+            for chunk in read_chunks(response, client.GRACE_SECONDS, client.MIN_RATE):
                 raise_if_cancelled()
-                if sink.tell() + len(chunk) > MAX_WHEEL:
-                    raise LimitExceeded(f"it has more than {MAX_WHEEL} bytes")
+                if sink.tell() + len(chunk) > client.MAX_WHEEL:
+                    raise LimitExceeded(f"it has more than {client.MAX_WHEEL} bytes")
                 sink.write(chunk)
             return expected is None or sink.tell() >= expected

@@ -1,7 +1,5 @@
 """Base images: choose one, or make one of Debian packages."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform
@@ -15,11 +13,11 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Literal
 
-from tfimg.core.errors import BaseImageError, BaseUnavailable, EngineSetupError, NetworkError, UsageError
+from tfimg.core.errors import BaseImageError, BaseUnavailable, EngineSetupError, NetworkError, NoEmulation, UsageError
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import BuildRequest, Engine
-from tfimg.engine.machine import find_platform, require_runs_here
+from tfimg.engine.machine import EMULATE, find_platform, runs_here
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import BaseKind
@@ -28,10 +26,8 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
 TOOLS = ("mmdebstrap", "git")  # they bootstrap bases, and name the revision in an image's label
 COMPANION_PACKAGES = ("iptables", "runc", *TOOLS)  # packages beside an engine, from the distribution's own suite
-EMULATOR = ("qemu-user-static",)  # a program that needs no file of an image, so that containers of any image can use it
-
+EMULATOR = "qemu-user-static"  # a program that needs no file of an image, so that containers of any image can use it
 NONINTERACTIVE = {"DEBIAN_FRONTEND": "noninteractive"}
-
 INSTALL = ("install", "--yes", "--no-install-recommends", "--no-remove")
 
 ENGINE_SUITE = "trixie"
@@ -63,8 +59,7 @@ def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
 
 def snapshot_mirrors(address: str) -> Mirrors:
     """Return the mirrors of a snapshot's address, e.g. `https://…/debian/20261101T000000Z`. Raises `UsageError`."""
-    found = re.fullmatch(r"[a-z]+://\S+/(\d{8}T\d{6})Z(?:/\S*)?", address)
-    if found is None:
+    if (found := re.fullmatch(r"[a-z]+://\S+/(\d{8}T\d{6})Z(?:/\S*)?", address)) is None:
         raise UsageError(
             f"--snapshot {address} is not an address with a time such as 20261101T000000Z.",
             next_step="Name a mirror that keeps Debian's archive as it was: https://HOST/…/debian/20261101T000000Z.",
@@ -80,12 +75,11 @@ def snapshot_mirrors(address: str) -> Mirrors:
 def read_mirrors(texts: Iterable[str]) -> Mirrors | None:
     """Return the mirrors in the texts of APT sources, in both formats."""
     pairs = [pair for text in texts for pair in _sources(text)]
-    archive = next(
-        (uri for uri, suite in pairs if "main" in suite.split() and "/debian" in uri and "-security" not in suite),
-        None,
-    )
+    archives = [
+        uri for uri, suite in pairs if "main" in suite.split() and "/debian" in uri and "-security" not in suite
+    ]
     security = next((uri for uri, suite in pairs if "-security" in suite), None)
-    return Mirrors(archive=archive, security=security) if archive else None
+    return Mirrors(archive=archives[0], security=security) if archives else None
 
 
 def _sources(text: str) -> Iterator[tuple[str, str]]:
@@ -139,8 +133,8 @@ def install_emulator(environ: Mapping[str, str]) -> str:
     release = _require_root_on_debian("--emulate", "QEMU's user mode emulation, and its registration with binfmt_misc,")
     env = {**environ, **NONINTERACTIVE}
     _apt(["update"], env)
-    _apt([*INSTALL, *EMULATOR], env)
-    return f"{', '.join(EMULATOR)} of {release['PRETTY_NAME']}"
+    _apt([*INSTALL, EMULATOR], env)
+    return f"{EMULATOR} of {release['PRETTY_NAME']}"
 
 
 def _require_root_on_debian(option: str, what: str) -> Mapping[str, str]:
@@ -172,11 +166,12 @@ def apt_lists(sources: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[
         file.write_text("".join(f"{line}\n" for line in sources))
         (lists / "partial").mkdir(parents=True)
         options = [
-            f"--option=Dir::Etc::SourceList={file}",
-            "--option=Dir::Etc::SourceParts=-",
-            f"--option=Dir::State::Lists={lists}",
-            "--option=Dir::Cache::pkgcache=",
-            "--option=Dir::Cache::srcpkgcache=",
+            *(f"--option=Dir::Etc::SourceList={file}", "--option=Dir::Etc::SourceParts=-"),
+            *(
+                f"--option=Dir::State::Lists={lists}",
+                "--option=Dir::Cache::pkgcache=",
+                "--option=Dir::Cache::srcpkgcache=",
+            ),
         ]
         _apt([*options, "update"], env)
         yield folder, options
@@ -194,8 +189,6 @@ def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) 
 
 
 BaseSource = Literal["auto", "registry", "bootstrap"]
-BASE_REPOSITORY = "tfimg/base"  # repository of bootstrapped bases in the engine
-
 RECIPE_LABEL = "tfimg.base.recipe"
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates", "tini")
@@ -293,27 +286,24 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
                     next_step=f"Name the digest of an image of Python {spec.python} with --base-digest, or another "
                     "--mirror.",
                 )
-            return BaseImage(
-                kind="look-alike" if config.made else "official",
-                name=name,
-                reference=reference,
-                digest=digest,
-                why="the registry has it",
-                config=config,
-            )
+            kind: BaseKind = "look-alike" if config.made else "official"
+            why = "the registry has it"
+            return BaseImage(kind=kind, name=name, reference=reference, digest=digest, why=why, config=config)
     return _find_bootstrapped(spec, reason, settings, engine, on_event)
 
 
 def parse_mirrors(mirrors: Sequence[str]) -> dict[str, str]:
     """Return registry → its mirror of texts such as `docker.io=HOST:PORT`. Raises `UsageError`."""
-    pairs = [mirror.partition("=") for mirror in mirrors]
-    for registry, equal, host in pairs:
-        if not (registry and equal and host):
+    found = {}
+    for mirror in mirrors:
+        registry, _, host = mirror.partition("=")
+        if not (registry and host):
             raise UsageError(
-                f"--mirror {registry}{equal}{host} does not name a registry and its mirror.",
+                f"--mirror {mirror} does not name a registry and its mirror.",
                 next_step="Write --mirror docker.io=HOST:PORT.",
             )
-    return {registry: host for registry, _, host in pairs}
+        found[registry] = host
+    return found
 
 
 def apply_mirror(reference: str, registries: Mapping[str, str]) -> str:
@@ -334,7 +324,7 @@ def _find_bootstrapped(
             f"Debian has: 3.9, 3.11 or 3.13. (The official image is {spec.base.image}.)",
         )
     suffix = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
-    name = f"{BASE_REPOSITORY}:{suite}-py{spec.python}{suffix}"
+    name = f"tfimg/base:{suite}-py{spec.python}{suffix}"
     # A digest of everything that decides the base's content.
     mirrors = settings.mirrors
     moment = [str(mirrors.moment), *mirrors.public_addresses] if mirrors and mirrors.moment else []
@@ -383,11 +373,12 @@ def _run_mmdebstrap(spec: ImageSpec, suite: str, archive: Path, settings: BaseSe
     argv = [program, "--quiet", *OPTIONS, f"--include={','.join(_packages(suite))}"]
     env = dict(settings.environ)
     if spec.platform != find_platform(os.uname().machine):
-        require_runs_here(
-            spec.platform,
-            what=f"Bootstrapping a base for {spec.platform}",
-            alternative="or give access to a registry that has the base (--mirror), which needs none of them",
-        )
+        if not runs_here(spec.platform):
+            raise NoEmulation(
+                f"Bootstrapping a base for {spec.platform} runs programs of it, and this machine does not.",
+                next_step=f"{EMULATE}; or give access to a registry that has the base (--mirror), which needs none of "
+                "them.",
+            )
         argv.append(f"--architectures={spec.platform.partition('/')[2]}")
         if not shutil.which("arch-test", path=env.get("PATH")):
             argv.append("--skip=check/qemu")  # asks that program what was just found out

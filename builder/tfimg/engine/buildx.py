@@ -7,8 +7,6 @@ Each docker context is a builder too: one whose driver is `docker` builds inside
 end. Any other (docker-container, remote, kubernetes) builds for an engine that loads the image.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -138,9 +136,7 @@ def parse_builder(text: str) -> BuildxBuilder:
         if colon and key and not key.startswith(" "):
             fields.setdefault(key, value.strip())
     return BuildxBuilder(
-        driver=fields.get("Driver", ""),
-        endpoint=fields.get("Endpoint", ""),
-        problem=fields.get("Error"),
+        driver=fields.get("Driver", ""), endpoint=fields.get("Endpoint", ""), problem=fields.get("Error")
     )
 
 
@@ -184,8 +180,7 @@ def context_environment(name: str, environ: Mapping[str, str]) -> dict[str, str]
         (description,) = json.loads(run(["docker", "context", "inspect", "--", name], env=environ))
     except CommandFailed as failed:
         raise UsageError(
-            f"docker has no context {name}: {failed.stderr.strip()}",
-            next_step="`docker context ls` shows all.",
+            f"docker has no context {name}: {failed.stderr.strip()}", next_step="`docker context ls` shows all."
         ) from None
     return parse_context(description, environ)
 

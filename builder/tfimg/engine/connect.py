@@ -3,8 +3,6 @@
 Podman runs images and cannot build them: `connect` returns it where `ask` is not about builds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -12,7 +10,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.core.errors import EngineSetupError, EngineTooOld, EngineUnavailable
@@ -27,26 +24,13 @@ START_SECONDS = 60.0  # limit for the daemon's first answer: 1 s when tried, mor
 STOP_SECONDS = 60.0  # limit for its end; it first stops its containers, which takes 10 s each at most
 
 
-@dataclass(frozen=True, slots=True)
 class PrivateEngine:
-    """The private engine of a state folder, all of whose files are in its `folder`."""
+    """The private engine of a state folder: all of its files are in `folder`, and `host` is its `DOCKER_HOST`."""
 
-    state: Path
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its socket, log and data."""
-        return self.state / "engine"
-
-    @property
-    def host(self) -> str:
-        """Its `DOCKER_HOST`."""
-        return f"unix://{self.folder / 'docker.sock'}"
-
-    @property
-    def log(self) -> Path:
-        """The daemon's log."""
-        return self.folder / "dockerd.log"
+    def __init__(self, state: Path) -> None:
+        self.folder = state / "engine"
+        self.host = f"unix://{self.folder / 'docker.sock'}"
+        self.log = self.folder / "dockerd.log"
 
     def pid(self) -> int | None:
         """Return the process of its daemon; None if it does not run."""
@@ -156,11 +140,6 @@ def _error(engine: PrivateEngine, problem: str) -> EngineSetupError:
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 SYSTEM_RUNTIME = Path("/run")
 
-PODMAN_STEP = (
-    "Start Podman's service (`systemctl --user enable --now podman.socket`; without systemd, "
-    "`podman system service --time=0 &`), or Docker"
-)
-
 
 def connect(
     environ: Mapping[str, str], state: Path, *, ask: Callable[[DockerEngine], object] = DockerEngine.get_capabilities
@@ -181,9 +160,13 @@ def connect(
             too_old = error
         else:
             return engine
+    start_podman = (
+        "Start Podman's service (`systemctl --user enable --now podman.socket`; without systemd, "
+        "`podman system service --time=0 &`), or Docker"
+    )
     raise too_old or EngineUnavailable(
         "No container engine answers on this machine.",
-        next_step=f"{PODMAN_STEP if shutil.which('podman', path=environ.get('PATH')) else 'Start Docker'}, or let "
+        next_step=f"{start_podman if shutil.which('podman', path=environ.get('PATH')) else 'Start Docker'}, or let "
         "`tfimg engine up --install` set up an engine of tfimg's own.",
     )
 
@@ -216,20 +199,15 @@ def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
     private = PrivateEngine(state)
     if private.pid() is not None:
         yield private.host
-    try:
-        # Where the `docker` command itself would go: its current context.
-        command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
-        host = run(command, env=environ).strip()
-    except (CommandFailed, FileNotFoundError):
-        host = ""
-    # Podman's stand-in for the `docker` command succeeds and prints nothing.
+    host = ""
+    with suppress(CommandFailed, FileNotFoundError):
+        # Where the `docker` command itself would go: its current context. Podman's stand-in for it prints nothing.
+        host = run(["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"], env=environ).strip()
     if host or DOCKER_SOCKET.exists():
         yield host or f"unix://{DOCKER_SOCKET}"
     named = environ.get("CONTAINER_HOST", "")
     if named.startswith(("unix://", "tcp://")):
         yield named
-    user = environ.get("XDG_RUNTIME_DIR")
-    folders = [*([Path(user)] if user else []), SYSTEM_RUNTIME]
-    for socket in (folder / "podman/podman.sock" for folder in folders):
-        if socket.exists():
+    for folder in (environ.get("XDG_RUNTIME_DIR"), SYSTEM_RUNTIME):
+        if folder and (socket := Path(folder, "podman/podman.sock")).exists():
             yield f"unix://{socket}"

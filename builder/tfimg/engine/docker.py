@@ -1,7 +1,5 @@
 """The Docker engine, through its API and buildx."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -16,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -29,45 +28,17 @@ from docker.utils.socket import frames_iter
 from packaging.version import InvalidVersion, Version
 from tenacity import wait_random_exponential
 
+from tfimg.core import errors
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.documents import digest_of
-from tfimg.core.errors import (
-    BuildError,
-    DiskSpaceError,
-    EngineCannotBuild,
-    EngineError,
-    EngineTooOld,
-    EngineUnavailable,
-    HalfTransferred,
-    HashMismatchError,
-    ImageMissing,
-    NetworkError,
-    NotInRegistry,
-    RegistryError,
-    TamperedError,
-    TfimgError,
-)
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
 from tfimg.core.process import NETWORK_FAILURE, CommandFailed, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
+from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
 from tfimg.engine.export import classic_layers, containerd_layers, exported_layers, extract_layout
 from tfimg.engine.handover import list_salts, salt_contexts, stream_image
-from tfimg.engine.interface import (
-    DEFAULT_CDI_FOLDERS,
-    NO_IMAGES,
-    BuildRequest,
-    Capabilities,
-    DeviceAccess,
-    DeviceSupport,
-    Exit,
-    Line,
-    LocalImage,
-    OnProgress,
-    RunRequest,
-    StoredImage,
-)
 from tfimg.engine.machine import find_platform, make_probe
 from tfimg.matrix.schema import PLATFORMS, Platform
 
@@ -110,13 +81,10 @@ OLDEST_ENGINE = Version("23.0")
 OLDEST_BUILDX = Version("0.12.0")  # first release that knows `--progress=rawjson`
 
 INSTALL = "`tfimg engine up --install`"
-DEVICE_OPTIONS: Mapping[DeviceAccess, Mapping[str, Any]] = {
+DEVICE_OPTIONS: Mapping[interface.DeviceAccess, Mapping[str, Any]] = {
     "none": {},
     "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
-    "cdi": {
-        "device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
-        "shm_size": "1g",
-    },
+    "cdi": {"device_requests": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])], "shm_size": "1g"},
     "privileged": {"privileged": True, "network_mode": "host", "shm_size": "16g"},
 }
 """API arguments for all accelerators, as of `docker run --gpus all`, of `--device nvidia.com/gpu=all`, and of Google's
@@ -164,31 +132,33 @@ TRUST = (
     "/etc/containers/certs.d/{host}/ca.crt; or name a registry without TLS in Docker's insecure-registries, or with "
     "`insecure = true` in Podman's registries.conf."
 )
-ERRORS: tuple[tuple[str, type[TfimgError], str, str], ...] = (
+ERRORS: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
+    (r"no space left", errors.DiskSpaceError, "No space left during the {action} of {name}",
+     "Free some space on the engine's disk; for a push, also in the registry."),
     (r"does not exist locally|tag does not exist|No such image|reference does not exist",
-     ImageMissing, "The engine has no image {name}", "Give it that name first."),
+     errors.ImageMissing, "The engine has no image {name}", "Give it that name first."),
     (r"content digest \S+: not found",
-     EngineError, "The engine has only a part of {name}", "Build it again, or pull it for every platform."),
+     errors.EngineError, "The engine has only a part of {name}", "Build it again, or pull it for every platform."),
     (r"x509|certificate|HTTP response to HTTPS client|tls: ",
-     NetworkError, "The engine does not trust the registry {host}", TRUST),
+     errors.NetworkError, "The engine does not trust the registry {host}", TRUST),
     (r"no basic auth credentials|unauthorized|authentication required|incorrect username|\b401\b",
-     RegistryError, "The registry {host} does not accept the engine's credentials", LOG_IN),
+     errors.RegistryError, "The registry {host} does not accept the engine's credentials", LOG_IN),
     (r"toomanyrequests|\b429\b",
-     NetworkError, "The registry {host} limits the rate of requests", "Run it again later."),
+     errors.NetworkError, "The registry {host} limits the rate of requests", "Run it again later."),
     (r"quota|insufficient storage|\b507\b",
-     RegistryError, "The registry {host} is full", "Ask its owner for space, and run it again."),
+     errors.RegistryError, "The registry {host} is full", "Ask its owner for space, and run it again."),
     (r"denied|forbidden|insufficient_scope|\b403\b",
-     RegistryError, "The registry {host} does not let the engine {action} {name}", LOG_IN),
+     errors.RegistryError, "The registry {host} does not let the engine {action} {name}", LOG_IN),
     # Another client is uploading the same blob.
     (r"manifest[ _]blob[ _]unknown",
-     NetworkError, "The registry {host} does not have all of {name} yet", RETRY),
+     errors.NetworkError, "The registry {host} does not have all of {name} yet", RETRY),
     (r"manifest unknown|name unknown|(resolve reference|repository) .*not found|not found: not found|\b404\b",
-     NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
+     errors.NotInRegistry, "The registry {host} does not have {name}", "Check the name."),
     (r"\b405\b|unsupported|method not allowed",
-     RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
+     errors.RegistryError, "The registry {host} is read-only", "Wait until its owner opens it again."),
     (r"\b5\d\d\b|dial |lookup |EOF|reset by peer|broken pipe|timed? ?out|deadline|unreachable|refused|proxyconnect"
      r"|failed to do request|closed network connection|unknown error|failed to copy",
-     NetworkError, "The {action} of {name} failed in the network", RETRY),
+     errors.NetworkError, "The {action} of {name} failed in the network", RETRY),
 )  # fmt: skip
 """Pattern of an engine's message → error, its text, its next step. The first match counts: an engine quotes the
 registry's own message beside its status."""
@@ -218,16 +188,10 @@ class DockerEngine:
     def __init__(
         self, *, host: str, environ: Mapping[str, str], builder: str | None = None, context: str | None = None
     ) -> None:
-        self.host = host
-        self.builder = builder
-        self.context = context
+        self.host, self.builder, self.context = host, builder, context
+        self.is_local = host.startswith("unix://")  # the engine runs on this machine
         # By name: `docker buildx use` may have made another the default, and the image would stay in there.
         self.environ = {**environ, "DOCKER_HOST": host, "BUILDX_BUILDER": builder or "default"}
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the engine runs on this machine."""
-        return self.host.startswith("unix://")
 
     @cached_property
     def client(self) -> docker.DockerClient:
@@ -237,16 +201,16 @@ class DockerEngine:
     @cached_property
     def podman(self) -> str | None:
         """Podman's version; None if the engine is Docker."""
-        with self.errors():
+        with self.translate_errors():
             components = self.client.version().get("Components") or ()
         return next((str(part["Version"]) for part in components if part.get("Name") == PODMAN), None)
 
     def ping(self) -> None:
-        """Raises `EngineUnavailable` unless the engine answers soon."""
+        """Raise `EngineUnavailable` unless the engine answers soon."""
         self._connect(PING_SECONDS).close()
 
     def _connect(self, timeout: int) -> docker.DockerClient:
-        with self.errors():
+        with self.translate_errors():
             try:
                 return _Client.from_env(timeout=timeout, version="auto", environment=self.environ)
             except DockerException as error:
@@ -254,17 +218,16 @@ class DockerEngine:
 
     def info(self) -> dict[str, Any]:
         """Return what the engine says of itself (`docker info`)."""
-        with self.errors():
-            found: dict[str, Any] = self.client.info()
-        return found
+        with self.translate_errors():
+            return self.client.info()
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Map a lost connection to `EngineUnavailable`, and a refusal to `EngineError`."""
         try:
             yield
         except APIError as error:
-            kind = ImageMissing if isinstance(error, ImageNotFound) else EngineError
+            kind = errors.ImageMissing if isinstance(error, ImageNotFound) else errors.EngineError
             raise kind(
                 f"The engine at {self.host} refused: {error.explanation or error}",
                 next_step="Its own log may say more; `tfimg engine status` says where it runs.",
@@ -272,47 +235,44 @@ class DockerEngine:
         except requests.exceptions.RequestException as error:
             raise self.unavailable(error) from None
 
-    def unavailable(self, error: Exception) -> EngineUnavailable:
-        """Return the error for an engine that does not answer."""
+    def unavailable(self, error: Exception) -> errors.EngineUnavailable:
         next_step = "Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up."
         if self.context:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
-        return EngineUnavailable(f"No container engine answers at {self.host}: {error}.", next_step=next_step)
+        return errors.EngineUnavailable(f"No container engine answers at {self.host}: {error}.", next_step=next_step)
 
-    def get_capabilities(self) -> Capabilities:
-        with self.errors():
-            info = self.info()
-            engine = str(info["ServerVersion"])
-            if self.podman:
-                raise EngineCannotBuild(
-                    f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
-                    next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
-                    f"Docker, or {INSTALL} sets up an engine of tfimg's own beside it.",
-                )
-            require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
-            drivers = dict(info.get("DriverStatus") or ())
-            containerd = str(drivers.get("driver-type", "")).startswith("io.containerd.snapshotter")
-            return Capabilities(
-                host=self.host,
-                engine=engine,
-                buildx=self.buildx_version(),
-                store="containerd" if containerd else "classic",
-                data_root=info["DockerRootDir"],
-                free_bytes=self._free_bytes(info),
-                memory_bytes=int(info["MemTotal"]),
-                builder=self.builder,
-                platform=_platform(info),
+    def get_capabilities(self) -> interface.Capabilities:
+        info = self.info()
+        engine = str(info["ServerVersion"])
+        if self.podman:
+            raise errors.EngineCannotBuild(
+                f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
+                next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
+                f"Docker, or {INSTALL} sets up an engine of tfimg's own beside it.",
             )
+        require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
+        driver = str(dict(info.get("DriverStatus") or ()).get("driver-type"))
+        return interface.Capabilities(
+            host=self.host,
+            engine=engine,
+            buildx=self.buildx_version(),
+            store="containerd" if driver.startswith("io.containerd.snapshotter") else "classic",
+            data_root=info["DockerRootDir"],
+            free_bytes=self._free_bytes(info),
+            memory_bytes=int(info["MemTotal"]),
+            builder=self.builder,
+            platform=_platform(info),
+        )
 
-    def get_device_support(self) -> DeviceSupport:
+    def get_device_support(self) -> interface.DeviceSupport:
         """See `Engine`. It needs no buildx."""
         info = self.info()
         devices: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
-        return DeviceSupport(
+        return interface.DeviceSupport(
             host=self.host,
             runtimes=tuple(sorted(info.get("Runtimes") or ())),
             # Podman always reads the default folders, and does not report them.
-            cdi_folders=tuple(info.get("CDISpecDirs") or (DEFAULT_CDI_FOLDERS if self.podman else ())),
+            cdi_folders=tuple(info.get("CDISpecDirs") or (interface.DEFAULT_CDI_FOLDERS if self.podman else ())),
             cdi_devices=tuple(device["ID"] for device in devices if device.get("Source") == "cdi"),
             engine="Podman" if self.podman else "Docker",
             version=str(info.get("ServerVersion") or ""),
@@ -328,7 +288,7 @@ class DockerEngine:
         try:
             words = run(["docker", "buildx", "version"], env=self.environ).split()
         except (CommandFailed, FileNotFoundError):
-            raise EngineTooOld(
+            raise errors.EngineTooOld(
                 "`docker buildx` is not installed, and builds go through it.",
                 next_step="Install your distribution's docker-buildx or docker-buildx-plugin package, or let "
                 f"{INSTALL} do it.",
@@ -346,21 +306,23 @@ class DockerEngine:
             folder = folder.parent
         return shutil.disk_usage(folder).free
 
-    def run(self, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
+    def run(
+        self, request: interface.RunRequest, *, timeout: float
+    ) -> Generator[interface.Line | interface.Exit, None, None]:
         """See `ContainerRunner`. Raises `EngineTooOld` where a Podman would ignore the request for a GPU."""
         if request.access == "cdi" and self.podman and int(self.podman.partition(".")[0]) < OLDEST_CDI_PODMAN:
-            raise EngineTooOld(
+            raise errors.EngineTooOld(
                 f"Podman {self.podman} at {self.host} gives no GPU to containers that are started through its socket.",
                 next_step="Run the suite with its command, or upgrade it: "
                 f"`tfimg run {request.image} -- tfimg-selftest`.",
             )
-        with self.errors():
+        with self.translate_errors():
             container = self.client.containers.create(
                 request.image,
                 list(request.command),
                 entrypoint=list(request.entrypoint) if request.entrypoint else None,
                 environment=dict(request.environment),
-                **{"network_mode": request.network, "user": request.user, **DEVICE_OPTIONS[request.access]},
+                **{"network_mode": "none", **DEVICE_OPTIONS[request.access]},
             )
             expired = threading.Event()
 
@@ -388,13 +350,15 @@ class DockerEngine:
                 container.reload()
                 if expired.is_set():
                     raise TimeoutError(f"no end after {timeout:.0f} s")
-                yield Exit(status=int(status), out_of_memory=bool(container.attrs["State"]["OOMKilled"]))
+                yield interface.Exit(status=int(status), out_of_memory=bool(container.attrs["State"]["OOMKilled"]))
             finally:
                 timer.cancel()
                 with suppress(requests.exceptions.RequestException):
                     container.remove(force=True, v=True)
 
-    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
+    def list_images(
+        self, known: Mapping[str, interface.LocalImage] = interface.NO_IMAGES
+    ) -> Sequence[interface.LocalImage]:
         """See `Engine`. The list has no layers, so each image is inspected, several at once."""
         listed = LISTING.retry_transient(self._listed_images)
         with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
@@ -402,15 +366,17 @@ class DockerEngine:
 
     def _listed_images(self) -> list[dict[str, Any]]:
         try:
-            with self.errors():
+            with self.translate_errors():
                 listed: list[dict[str, Any]] = self.client.api.images()
-        except EngineError as error:
+        except errors.EngineError as error:
             if BEING_REMOVED.search(str(error)):
                 raise TransientError(error) from None
             raise
         return listed
 
-    def _local_image(self, known: Mapping[str, LocalImage], listed: Mapping[str, Any]) -> LocalImage | None:
+    def _local_image(
+        self, known: Mapping[str, interface.LocalImage], listed: Mapping[str, Any]
+    ) -> interface.LocalImage | None:
         names = tuple(name for name in listed["RepoTags"] or () if name != "<none>:<none>")
         if listed["Id"] in known:
             return replace(known[listed["Id"]], names=names)
@@ -421,7 +387,7 @@ class DockerEngine:
         # compressed ones alone. The classic store reports the same number twice.
         total, inspected = int(listed["Size"]), int(image.attrs["Size"])
         compressed = total > inspected
-        return LocalImage(
+        return interface.LocalImage(
             digest=listed["Id"],
             names=names,
             labels=dict(listed["Labels"] or {}),
@@ -431,8 +397,8 @@ class DockerEngine:
             created=int(listed.get("Created") or 0),
         )
 
-    def read_image(self, name: str) -> StoredImage:
-        with self.errors():
+    def read_image(self, name: str) -> interface.StoredImage:
+        with self.translate_errors():
             image = self.client.images.get(name)
             # The containerd store unpacks an image of another platform only for a container: no sizes are known before.
             try:
@@ -450,7 +416,7 @@ class DockerEngine:
                 layers = containerd_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
                 store = root / "image" / info["Driver"] / "layerdb"
                 layers = layers or classic_layers(image.attrs["RootFS"]["Layers"], store)
-            return StoredImage(
+            return interface.StoredImage(
                 digest=self._digest(image),
                 layers=layers or exported_layers(self.client.api.get_image(name)),
                 unpacked_bytes=sum(int(step["Size"]) for step in steps),
@@ -475,7 +441,7 @@ class DockerEngine:
         return dict(image.labels) if image else None
 
     def _find(self, name: str) -> Image | None:
-        with self.errors():
+        with self.translate_errors():
             try:
                 return self.client.images.get(name)
             except APIError as error:
@@ -484,39 +450,39 @@ class DockerEngine:
                 raise
 
     def export(self, name: str) -> Iterator[bytes]:
-        with self.errors():
+        with self.translate_errors():
             return cast("Iterator[bytes]", self.client.api.get_image(name))
 
     def load(self, pieces: Iterator[bytes]) -> None:
         """See `Engine`. The engine answers 200 before it fails."""
-        with self.errors():
+        with self.translate_errors():
             for line in self.client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
                 error = find_error(line)
                 if error and "no space left on device" in error:
-                    raise DiskSpaceError(
+                    raise errors.DiskSpaceError(
                         f"The disk of the engine at {self.host} is full: {error}.",
                         next_step="Free some space there, or `docker image prune`; then run it again.",
                     )
                 if error:
-                    raise EngineError(
+                    raise errors.EngineError(
                         f"The engine at {self.host} did not load the image: {error}.",
                         next_step="Its own log may say more; an engine before Docker 23 does not support zstd layers.",
                     )
 
     def tag(self, name: str, references: Sequence[str]) -> None:
-        with self.errors():
+        with self.translate_errors():
             image = self.client.images.get(name)
             for reference in references:
                 repository, _, tag = reference.rpartition(":")
                 image.tag(repository, tag)
 
     def remove(self, name: str) -> None:
-        with self.errors(), suppress(ImageNotFound):
+        with self.translate_errors(), suppress(ImageNotFound):
             self.client.images.remove(name)
 
     def remove_with_containers(self, name: str) -> None:
         """See `Engine`. The engine's own filter would find containers of other names of the same image too."""
-        with self.errors():
+        with self.translate_errors():
             for container in self.client.containers.list(all=True, ignore_removed=True):
                 if container.attrs["Config"]["Image"] == name:
                     with suppress(NotFound):
@@ -530,35 +496,35 @@ class DockerEngine:
         name = f"tfimg/probe:{platform.partition('/')[2]}-{secrets.token_hex(4)}"
         repository, _, tag = name.partition(":")
         archive = make_archive({"/probe": (make_probe(platform), 0o755)})
-        with self.errors():
+        with self.translate_errors():
             self.client.api.import_image_from_data(archive, repository=repository, tag=tag)
         try:
             with closing(
-                self.run(RunRequest(image=name, command=["/probe"], files={}), timeout=PROBE_SECONDS)
+                self.run(interface.RunRequest(image=name, command=["/probe"], files={}), timeout=PROBE_SECONDS)
             ) as items:
-                return any(isinstance(item, Exit) and item.status == 0 for item in items)
+                return any(isinstance(item, interface.Exit) and item.status == 0 for item in items)
         finally:
             self.remove(name)
 
     def resolve_digest(self, reference: str) -> str:
-        with self.errors():
+        with self.translate_errors():
             try:
                 return str(self.client.images.get_registry_data(reference).id)
             except APIError as error:
-                raise NetworkError(
+                raise errors.NetworkError(
                     f"Cannot resolve {reference}: {error.explanation or error}.",
                     next_step="Check its name and the network, or name a mirror with --mirror.",
                 ) from None
 
-    def push(self, name: str, on_event: OnProgress) -> str:
+    def push(self, name: str, on_event: interface.OnProgress) -> str:
         repository, _, tag = name.rpartition(":")
         return self._transfer("push", name, on_event, {"repository": repository, "tag": tag})
 
-    def pull(self, name: str, on_event: OnProgress) -> str:
+    def pull(self, name: str, on_event: interface.OnProgress) -> str:
         return self._transfer("pull", name, on_event, {"repository": name})
 
-    def _transfer(self, action: Action, name: str, on_event: OnProgress, arguments: Mapping[str, str]) -> str:
-        with self.errors():
+    def _transfer(self, action: Action, name: str, on_event: interface.OnProgress, arguments: Mapping[str, str]) -> str:
+        with self.translate_errors():
             api = self.client.api
             # The user may have logged in since the client read it.
             folder = self.environ.get("DOCKER_CONFIG") or Path(self.environ.get("HOME", "/"), ".docker")
@@ -569,30 +535,27 @@ class DockerEngine:
             except APIError as error:
                 raise transfer_error(action, name, str(error.explanation or error)) from None
             except StoreError as error:
-                raise RegistryError(
+                raise errors.RegistryError(
                     f"A credential helper returned no credentials for the registry of {name}: {error}.",
                     next_step="Repair it, or remove it from docker's config.json and log in with `docker login`.",
                 ) from None
 
     def _find_pulled(self, name: str, image_id: str) -> str | None:
         """Return the digest that a pulled name has; None unless it names the image of the stream's last line."""
-        try:
-            image = self.client.images.get(name)
-        except NotFound:
-            return None
-        if not image_id or not str(image.id).removeprefix("sha256:").startswith(image_id):
+        image = self._find(name)
+        if image is None or not image_id or not str(image.id).removeprefix("sha256:").startswith(image_id):
             return None
         digests = [one.partition("@")[2] for one in image.attrs.get("RepoDigests") or ()]
         expected = name.partition("@")[2]
         return expected if expected in digests else next(iter(digests), None)
 
-    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+    def build(self, request: interface.BuildRequest) -> Generator[BuildEvent, None, None]:
         if self.builder is not None:
             yield from self._build_on(self.builder, request)
             return
         try:
             yield from build(request, env=self.environ, check_alive=self.ping)
-        except HalfTransferred:
+        except errors.HalfTransferred:
             start = time.monotonic()
             yield StepEvent(step=HAND_OVER, state="started")
             # The name is that of the image in the end: what removes it after a failure removes these layers too.
@@ -600,7 +563,7 @@ class DockerEngine:
             yield StepEvent(step=HAND_OVER, state="done", seconds=round(time.monotonic() - start, 3))
             yield from build(request, env=self.environ, check_alive=self.ping)
 
-    def _build_on(self, builder: str, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+    def _build_on(self, builder: str, request: interface.BuildRequest) -> Generator[BuildEvent, None, None]:
         """Build on another builder, and load the image into the engine."""
 
         def check_alive() -> None:
@@ -610,20 +573,19 @@ class DockerEngine:
         with tempfile.TemporaryDirectory(prefix="tfimg-base-") as folder:
             # `type=docker` is what buildx loads into the engine; it takes the same options.
             output = request.output.replace("type=image", "type=docker", 1)
-            whole = dict(request.contexts)
-            bases = {request.build_args[name]: name for name in ("TOOLS", "BASE") if name in request.build_args}
-            for base, name in bases.items():
-                if "@" not in base and self.find_digest(base) is not None:  # it is in no registry
+            contexts = whole = dict(request.contexts)
+            for name in ("TOOLS", "BASE"):
+                base = request.build_args.get(name, "@")
+                if base not in whole and "@" not in base and self.find_digest(base) is not None:  # it is in no registry
                     layout = Path(folder, name)
-                    with self.errors():
+                    with self.translate_errors():
                         whole[base] = f"oci-layout://{layout}@{extract_layout(self.export(base), layout)}"
-            contexts = whole
             request, salts = replace(request, output=output), list_salts()
             while True:
                 try:
                     yield from build(replace(request, contexts=contexts), env=self.environ, check_alive=check_alive)
                     return
-                except HalfTransferred:
+                except errors.HalfTransferred:
                     salt = next(salts, None)
                     if salt is None:
                         raise
@@ -636,7 +598,6 @@ def find_error(line: Mapping[str, Any]) -> str | None:
 
 
 def _platform(info: Mapping[str, Any]) -> Platform:
-    """Return the platform of the engine's machine; of an unknown one, the first of the matrix."""
     return find_platform(str(info.get("Architecture"))) or PLATFORMS[0]
 
 
@@ -644,26 +605,22 @@ def require_version(subject: str, version: str, oldest: Version) -> None:
     """Raise `EngineTooOld` for a version below `oldest`. A build from a commit has none, and counts as new."""
     with suppress(InvalidVersion):
         if Version(version.partition("+")[0]) < oldest:
-            raise EngineTooOld(
+            raise errors.EngineTooOld(
                 f"{subject} {version}, and builds need {oldest} or newer.",
                 next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
             )
 
 
-def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
+def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[interface.Line]:
     """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
-    open_lines = {1: b"", 2: b""}
-    for number, piece in frames:
-        *whole, rest = (open_lines[number] + piece).split(b"\n")
-        if len(rest) > MAX_LINE:
-            whole, rest = [*whole, rest], b""
-        open_lines[number] = rest
-        yield from (_decode_line(number, line) for line in whole)
-    yield from (_decode_line(number, rest) for number, rest in open_lines.items() if rest)
-
-
-def _decode_line(number: int, line: bytes) -> Line:
-    return Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
+    rests = {1: b"", 2: b""}
+    for number, piece in chain(frames, ((number, b"\n") for number in (1, 2) if rests[number])):
+        *whole, rests[number] = (rests[number] + piece).split(b"\n")
+        if len(rests[number]) > MAX_LINE:
+            whole.append(rests[number])
+            rests[number] = b""
+        for line in whole:
+            yield interface.Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
 
 
 def content_digest(attrs: Mapping[str, Any]) -> str:
@@ -681,7 +638,7 @@ def follow_transfer(
     action: Action,
     name: str,
     lines: Iterable[Mapping[str, Any]],
-    on_event: OnProgress,
+    on_event: interface.OnProgress,
     *,
     find_digest: Callable[[str, str], str | None] = lambda *_: None,
 ) -> str:
@@ -711,38 +668,33 @@ def follow_transfer(
     if digest is None and last:
         digest = find_digest(name, last)
     if digest is None:
-        raise NetworkError(
+        raise errors.NetworkError(
             f"The engine's answer ended before it reported the digest of the {action} of {name}.", next_step=RETRY
         )
     expected = name.partition("@")[2]
     if expected and digest != expected:
-        raise TamperedError(
+        raise errors.TamperedError(
             f"The pull of {name} returned another digest: {digest}.",
             next_step="Do not run it, and report it to the registry's owner.",
         )
     return str(digest)
 
 
-def transfer_error(action: Action, name: str, message: str) -> TfimgError:
+def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError:
     """Map an engine's message to an error."""
     host, slash, _ = name.partition("/")
     host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
-    if "no space left" in message:
-        return DiskSpaceError(
-            f"No space left during the {action} of {name}: {message}.",
-            next_step="Free some space on the engine's disk; for a push, also in the registry.",
-        )
     for pattern, error, text, next_step in ERRORS:
         if re.search(pattern, message, re.IGNORECASE):
             text = text.format(action=action, name=name, host=host)
             return error(f"{text}: {message.rstrip('.')}.", next_step=next_step.format(host=host))
-    return RegistryError(
+    return errors.RegistryError(
         f"The {action} of {name} failed: {message.rstrip('.')}.", next_step="The registry's own log may say more."
     )
 
 
 def build(
-    request: BuildRequest, *, env: Mapping[str, str], check_alive: Callable[[], object] = lambda: None
+    request: interface.BuildRequest, *, env: Mapping[str, str], check_alive: Callable[[], object] = lambda: None
 ) -> Generator[BuildEvent, None, None]:
     """Run buildx and yield its events. Raises `BuildError` or a more precise error when it fails.
 
@@ -755,17 +707,15 @@ def build(
             for event in decoder.feed(text):
                 if isinstance(event, LogEvent):
                     log.setdefault(event.step, []).append(event.line)
-                if isinstance(event, StepEvent) and (
-                    event.state == "failed" or (event.state == "interrupted" and not failed)
-                ):
-                    failed = event
+                elif isinstance(event, StepEvent) and event.state in ("failed", "interrupted"):
+                    failed = event if event.state == "failed" else failed or event
                 yield event
     except CommandFailed:
         decoder.close()
         raise build_error(failed, log, decoder.rest) from None
 
 
-def build_command(request: BuildRequest) -> list[str]:
+def build_command(request: interface.BuildRequest) -> list[str]:
     """Return the command line of a build."""
     return [
         *("docker", "buildx", "build", "--progress=rawjson", "--provenance=false", f"--output={request.output}"),
@@ -782,7 +732,7 @@ def build_command(request: BuildRequest) -> list[str]:
     ]
 
 
-def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: str) -> TfimgError:
+def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: str) -> errors.TfimgError:
     """Map the failed step, its log and buildx's own messages (`rest`) to an error."""
     lines = log.get(failed.step, []) if failed else []
     reason = failed.error if failed and failed.error else rest.strip()
@@ -790,32 +740,32 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
     step = re.sub(r"\s+", " ", failed.step)[:160] if failed else "the build"
     excerpt = " ".join(line.strip() for line in lines[-LOG_LINES:]) or (reason or "nothing")
     if CONNECTION_LOST.search(f"{reason}\n{rest}"):
-        return EngineUnavailable(
+        return errors.EngineUnavailable(
             f"The engine or builder was lost during {step}: {reason or rest.strip()}",
             next_step="Check that it runs and answers (`tfimg engine status`), then build again: finished steps "
             "are kept where its disk is.",
         )
     if "no space left on device" in output.lower() or "Disk quota exceeded" in output:
-        return DiskSpaceError(
+        return errors.DiskSpaceError(
             f"The engine's disk filled up during {step}.",
             next_step="Free some space (`docker builder prune` removes build cache), then build again: "
             "finished steps are kept.",
         )
     if "ash mismatch" in output or "DO NOT MATCH THE HASHES" in output:
-        return HashMismatchError(f"The hash of a wheel from the package index differs from the lock: {excerpt}")
+        return errors.HashMismatchError(f"The hash of a wheel from the package index differs from the lock: {excerpt}")
     if NETWORK_FAILURE.search(output):
-        return NetworkError(
+        return errors.NetworkError(
             f"The build could not reach the network during {step}: {excerpt}",
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
             "the same. A proxy on 127.0.0.1 cannot be reached from a build.",
         )
     if HALF_TRANSFERRED in f"{reason}\n{rest}":
-        return HalfTransferred(
+        return errors.HalfTransferred(
             f"The builder has half of a layer that {step} needs, from a build that was interrupted, and cannot take "
             "the rest.",
             next_step="Restart the engine or builder, which forgets it, and build again: finished steps are kept.",
         )
-    return BuildError(
+    return errors.BuildError(
         f"The build failed during {step}: {reason} Last output of the step: {excerpt}",
         next_step="Correct the cause and build again: finished steps are kept.",
     )

@@ -3,36 +3,22 @@
 The API reports no media types before Docker 28, and an export of a GPU image takes half a minute.
 """
 
-from __future__ import annotations
-
-import shutil
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from pydantic import Field
 
-from tfimg.core.documents import (
-    Digest,
-    Document,
-    InvalidDocument,
-    digest_of,
-    parse_document,
-    parse_json,
-    validate_model,
-)
+from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, parse_document
 from tfimg.core.errors import BaseImageError, EngineError
 from tfimg.core.files import open_chunks
+from tfimg.core.tar import TarReader
 from tfimg.engine.interface import StoredLayer
 
-CONTENT = "io.containerd.content.v1.content/blobs"
-"""Where containerd keeps content below its root, as `ALGORITHM/HEX` (containerd's docs/content-flow.md)."""
+CONTENT = "io.containerd.content.v1.content"  # where containerd keeps blobs below its root (its docs/content-flow.md)
 
 SMALL = 1_000_000  # size of a file of an export above which it is not a JSON document. Ours have less than 10 kB
 MAX_DOCUMENTS = 64 << 20  # bytes of all documents of an export
-MAX_FILES = 10_000  # files of an export. Ours have fewer than 200
 
 
 class _Entry(Document):
@@ -56,18 +42,17 @@ class _Manifest(Document):
         return self.manifests[0]
 
 
-class Saved(Document):
+class _Saved(Document):
     """An image in the manifest.json of `docker save`."""
 
     layers: tuple[str, ...] = Field(alias="Layers")
 
 
-def saved_image(content: bytes) -> Saved:
-    """Return the first image of a manifest.json. Raises `InvalidDocument`."""
-    images = validate_model(tuple[Saved, ...], parse_json(content))
-    if not images:
-        raise InvalidDocument("it lists no image")
-    return images[0]
+def saved_layers(content: bytes) -> tuple[str, ...]:
+    """Return the layers of the first image of a manifest.json. Raises `InvalidDocument`."""
+    for image in parse_document(tuple[_Saved, ...], content):
+        return image.layers
+    raise InvalidDocument("it lists no image")
 
 
 def containerd_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, ...] | None:
@@ -82,19 +67,19 @@ def containerd_layers(digest: str, roots: Sequence[Path]) -> tuple[StoredLayer, 
 
 
 def _stored_layers(digest: str, content: Path) -> tuple[StoredLayer, ...]:
-    return _layers(digest, lambda blob: (content / blob).read_bytes(), lambda blob: (content / blob).stat().st_size)
+    return _layers(digest, lambda path: (content / path).read_bytes(), lambda path: (content / path).stat().st_size)
 
 
 def _layers(digest: str, read: Callable[[str], bytes], size: Callable[[str], int]) -> tuple[StoredLayer, ...]:
     """Return the layers of a manifest, or of the first one of an index. Raises `InvalidDocument`.
 
-    `read` and `size` take a blob as `ALGORITHM/HEX`.
+    `read` and `size` take the path of a blob.
     """
-    manifest = parse_document(_Manifest, read(_blob(digest)))
+    manifest = parse_document(_Manifest, read(blob_path(digest)))
     if manifest.layers is None:
-        manifest = parse_document(_Manifest, read(_blob(manifest.first.digest)))
+        manifest = parse_document(_Manifest, read(blob_path(manifest.first.digest)))
     return tuple(
-        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=size(_blob(layer.digest)))
+        StoredLayer(digest=layer.digest, media_type=layer.media_type, size=size(blob_path(layer.digest)))
         for layer in manifest.layers or ()
     )
 
@@ -120,19 +105,19 @@ def exported_layers(pieces: Iterator[bytes]) -> tuple[StoredLayer, ...]:
     """Return the layers of an exported image, base first. Raises `EngineError` for an invalid export."""
     try:
         documents, sizes, left = {}, {}, MAX_DOCUMENTS
-        for name, size, content in _read_files(pieces):
-            sizes[name] = size
-            if size < min(SMALL, left):
-                documents[name] = content.read()
-                left -= size
+        for member in (reader := TarReader(open_chunks(pieces))):
+            sizes[member.name] = member.size
+            if member.isreg() and member.size < min(SMALL, left):
+                documents[member.name] = reader.read(SMALL)
+                left -= member.size
         if "index.json" not in documents:
-            names = saved_image(documents["manifest.json"]).layers
+            names = saved_layers(documents["manifest.json"])
             return tuple(StoredLayer(digest=name, media_type="tar", size=sizes[name]) for name in names)
         first = parse_document(_Manifest, documents["index.json"]).first
-        return _layers(first.digest, lambda blob: documents[f"blobs/{blob}"], lambda blob: sizes[f"blobs/{blob}"])
+        return _layers(first.digest, documents.__getitem__, sizes.__getitem__)
     except KeyError as error:
         problem = f"it lacks {error}"
-    except (tarfile.TarError, ValueError) as error:
+    except ValueError as error:
         problem = str(error)
     raise EngineError(
         f"The engine's export of the image cannot be read: {problem}.",
@@ -146,34 +131,21 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
     Raises `BaseImageError` for an export that is not a layout (engines before 25 with the classic store).
     """
     try:
-        for name, _, content in _read_files(pieces):
-            target = folder / name
+        for member in (reader := TarReader(open_chunks(pieces))):
+            target = folder / member.name
             if not target.resolve().is_relative_to(folder.resolve()):
-                raise InvalidDocument(f"a file is outside of the image: {name!r}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as out:
-                shutil.copyfileobj(content, out)
+                raise InvalidDocument(f"a file is outside of the image: {member.name!r}")
+            if member.isreg():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as out:
+                    out.writelines(reader.content())
         index = folder / "index.json"
         if index.exists():
             return parse_document(_Manifest, index.read_bytes()).first.digest
         problem = "is not an OCI image layout, which the builder needs"
-    except (tarfile.TarError, ValueError) as error:
+    except ValueError as error:
         problem = f"cannot be read: {error}"
     raise BaseImageError(
         f"The engine's export of its base {problem}.",
         next_step="Use a base of a registry that both reach (--base registry), or upgrade the engine.",
     )
-
-
-def _blob(digest: str) -> str:
-    return digest.replace(":", "/")
-
-
-def _read_files(pieces: Iterator[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """Yield the name, size and content of each file of an export. Raises `tarfile.TarError` and `ValueError`."""
-    with tarfile.open(fileobj=open_chunks(pieces), mode="r|") as tar:
-        for count, member in enumerate(tar):
-            if count == MAX_FILES:
-                raise InvalidDocument(f"it has more than {MAX_FILES} files")
-            if member.isreg() and (content := tar.extractfile(member)):
-                yield member.name, member.size, content

@@ -10,8 +10,6 @@ A layer that the engine has as a whole is not transferred. Its API takes layers 
 where it has it already. A builder has no such API: it gets the same files under another digest.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -22,9 +20,10 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any
 
-from tfimg.core.documents import digest_of
+from tfimg.core.documents import OCI_MANIFEST, blob_path, digest_of, make_image
 from tfimg.core.files import read_pieces, write_atomically
 from tfimg.core.tar import END, stream_member
+from tfimg.core.text import canonical_json
 
 SCHEME = "oci-layout://"  # scheme of a build context that is an image of an OCI layout on this machine: FOLDER@DIGEST
 
@@ -33,9 +32,6 @@ SALTS = (1, 2, 3)
 
 SKIPPABLE = 0x184D2A50  # magic number of a frame that decoders of Zstandard skip (RFC 8878, 3.1.2)
 
-
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-_CONFIG = "application/vnd.oci.image.config.v1+json"
 _NAME = "io.containerd.image.name"  # annotation by which engines name the image of an archive
 
 
@@ -46,38 +42,29 @@ def stream_image(contexts: Mapping[str, str], name: str) -> Iterator[bytes]:
     files: dict[str, Path] = {}
     for address in contexts.values():
         folder, manifest = _read_layout(address)
-        config = json.loads(_blob(folder, manifest["config"]["digest"]).read_bytes())
+        config = json.loads((folder / blob_path(manifest["config"]["digest"])).read_bytes())
         for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
             digest = layer["digest"]
             if digest not in layers:
-                layers[digest], files[digest] = layer, _blob(folder, digest)
+                layers[digest], files[digest] = layer, folder / blob_path(digest)
                 diff_ids.append(diff_id)
-    rootfs = {"type": "layers", "diff_ids": diff_ids}
-    image_config = _encode({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
-    image = _encode(
-        {
-            "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": {"mediaType": _CONFIG, **_describe(image_config)},
-            "layers": [*layers.values()],
-        }
-    )
+    image, image_config = make_image([*layers.values()], diff_ids)
     # containerd keeps a name with the registry, which is Docker Hub where none is named.
     first, slash, _ = name.partition("/")
     if not slash:
         name = f"docker.io/library/{name}"
     elif not set(first) & set(".:") and first != "localhost":
         name = f"docker.io/{name}"
-    entry = {"mediaType": _MANIFEST, **_describe(image), "annotations": {_NAME: name}}
+    entry = {"mediaType": OCI_MANIFEST, "digest": digest_of(image), "size": len(image), "annotations": {_NAME: name}}
     documents = {
-        "oci-layout": _encode({"imageLayoutVersion": "1.0.0"}),
-        "index.json": _encode({"schemaVersion": 2, "manifests": [entry]}),
-        **{_path(_describe(content)["digest"]): content for content in (image, image_config)},
+        "oci-layout": canonical_json({"imageLayoutVersion": "1.0.0"}),
+        "index.json": canonical_json({"schemaVersion": 2, "manifests": [entry]}),
+        **{blob_path(digest_of(content)): content for content in (image, image_config)},
     }
     for path, content in documents.items():
         yield from stream_member(path, len(content), [content])
     for digest, file in files.items():
-        yield from stream_member(_path(digest), file.stat().st_size, read_pieces(file))
+        yield from stream_member(blob_path(digest), file.stat().st_size, read_pieces(file))
     yield END
 
 
@@ -92,9 +79,10 @@ def salt_contexts(contexts: Mapping[str, str], salt: int) -> dict[str, str]:
     salted = {}
     for name, address in contexts.items():
         folder, manifest = _read_layout(address)
-        content = _encode({**manifest, "layers": [_salt_layer(folder, layer, salt) for layer in manifest["layers"]]})
-        digest = _describe(content)["digest"]
-        write_atomically(_blob(folder, digest), content.decode())
+        layers = [_salt_layer(folder, layer, salt) for layer in manifest["layers"]]
+        content = canonical_json({**manifest, "layers": layers})
+        digest = digest_of(content)
+        write_atomically(folder / blob_path(digest), content.decode())
         salted[name] = f"{SCHEME}{folder}@{digest}"
     return salted
 
@@ -102,7 +90,7 @@ def salt_contexts(contexts: Mapping[str, str], salt: int) -> dict[str, str]:
 def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, Any]:
     """Write a layer with something at its end that decompression ignores, and return its descriptor."""
     media_type = layer["mediaType"]
-    pieces: Iterable[bytes] = read_pieces(_blob(folder, layer["digest"]))
+    pieces: Iterable[bytes] = read_pieces(folder / blob_path(layer["digest"]))
     if not media_type.endswith(("gzip", "zstd")):  # its digest is that of its files
         media_type = f"{media_type}+gzip"
         pieces = (gzip.compress(piece, 1, mtime=0) for piece in pieces)
@@ -117,7 +105,7 @@ def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, 
                 whole.update(piece)
                 size += sink.write(piece)
         digest = f"sha256:{whole.hexdigest()}"
-        partial.replace(_blob(folder, digest))
+        partial.replace(folder / blob_path(digest))
     finally:
         partial.unlink(missing_ok=True)
     return {**layer, "mediaType": media_type, "digest": digest, "size": size}
@@ -126,21 +114,5 @@ def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, 
 def _read_layout(address: str) -> tuple[Path, dict[str, Any]]:
     """Return the folder and the manifest of a context that tfimg has written itself."""
     folder, _, digest = address.removeprefix(SCHEME).rpartition("@")
-    manifest: dict[str, Any] = json.loads(_blob(Path(folder), digest).read_bytes())
+    manifest: dict[str, Any] = json.loads(Path(folder, blob_path(digest)).read_bytes())
     return Path(folder), manifest
-
-
-def _blob(folder: Path, digest: str) -> Path:
-    return folder / _path(digest)
-
-
-def _path(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/')}"
-
-
-def _encode(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True).encode()
-
-
-def _describe(content: bytes) -> dict[str, Any]:
-    return {"digest": digest_of(content), "size": len(content)}

@@ -160,7 +160,7 @@ DeviceAccess = Literal["none", "nvidia", "cdi", "privileged"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """Arguments of one run of a program in a new container.
+    """Arguments of one run of a program in a new container, without a network.
 
     `files` are written before the start: path → (content, mode). `entrypoint` replaces that of the image.
     `environment` is added to its variables.
@@ -169,8 +169,6 @@ class RunRequest:
     image: str
     command: Sequence[str]
     files: Mapping[str, tuple[bytes, int]]
-    network: Literal["none", "bridge"] = "none"
-    user: str | None = None
     access: DeviceAccess = "none"
     entrypoint: Sequence[str] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -4,8 +4,6 @@ A build holds the lock of a file for its candidate. The kernel releases the lock
 a file that can be locked is that of a killed build, and the next build on the same engine removes what it left there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import struct
@@ -15,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, EngineUnavailable, NoEmulation
+from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, EngineUnavailable
 from tfimg.core.events import InfoEvent, OnEvent
 from tfimg.core.files import lock_existing, wait_for_lock
 from tfimg.core.process import CommandFailed, last_line, run
@@ -66,14 +64,6 @@ def runs_here(platform: Platform) -> bool:
         except (OSError, CommandFailed):
             return False
     return True
-
-
-def require_runs_here(platform: Platform, *, what: str, alternative: str) -> None:
-    """Raise `NoEmulation` if this machine does not run a platform's programs, which `what` needs."""
-    if not runs_here(platform):
-        raise NoEmulation(
-            f"{what} runs programs of {platform}, and this machine does not.", next_step=f"{EMULATE}; {alternative}"
-        )
 
 
 def is_installed(platform: Platform, root: Path = Path("/")) -> bool:

@@ -40,6 +40,21 @@ class MachineImage(BaseModel, frozen=True):
     title: str
 
 
+class CloudRegistry(BaseModel, frozen=True):
+    """A cloud's registry, which its machines read as their own identity; clouds.toml describes the fields."""
+
+    title: str
+    hosts: str
+    helper: str
+    package: str = ""
+    options: str
+    grant: str
+
+    def has(self, host: str) -> bool:
+        """Return whether a host is of this registry."""
+        return re.fullmatch(self.hosts, host) is not None
+
+
 class Cloud(BaseModel, frozen=True):
     """A cloud; clouds.toml describes the fields."""
 
@@ -52,6 +67,7 @@ class Cloud(BaseModel, frozen=True):
     plain: MachineImage
     with_driver: MachineImage
     note: str | None = None
+    registry: CloudRegistry | None = None
 
     @property
     def commands(self) -> Mapping[Device, str]:
@@ -126,8 +142,16 @@ IDLE_CPU_PERCENT = 5
 IDLE_GPU_PERCENT = 5  # of the time, as nvidia-smi measures it over the last second at most
 WATCH_INTERVAL = 60  # seconds between two runs of a timer's step
 
-AZURE = {"AZURE_METADATA": "http://169.254.169.254/metadata", "AZURE_MANAGEMENT": "https://management.azure.com"}
-"""Services that give a machine of Azure its identity, and deallocate it."""
+SERVICES: Mapping[str, Mapping[str, str]] = {
+    "azure": {
+        "AZURE_METADATA": "http://169.254.169.254/metadata",
+        "AZURE_MANAGEMENT": "https://management.azure.com",
+    },
+    "gcp": {"GOOGLE_METADATA": "http://metadata.google.internal/computeMetadata/v1"},
+}
+"""Services of a cloud that give a machine its identity, and on Azure deallocate it."""
+
+PUBLIC_HOSTS = ("public.ecr.aws", "mcr.microsoft.com")  # registries without private repositories
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +182,12 @@ class CloudMachine:
         return DEVICES[self.device].needs_driver
 
     @property
+    def registry(self) -> CloudRegistry | None:
+        """The registry of the machine's cloud, if the image is there."""
+        own = self.cloud.registry
+        return own if own and own.has(self.image.host) else None
+
+    @property
     def shutdown_limits(self) -> Mapping[str, int | None]:
         """The seconds of each step that a timer runs; None if the machine does not need it."""
         return {"idle": self.idle_seconds, "limit": self.limit_seconds}
@@ -165,7 +195,7 @@ class CloudMachine:
 
 def format_settings(machine: CloudMachine) -> str:
     """Return the settings as assignments of a shell script, every value quoted."""
-    values: Mapping[str, object] = {
+    values: dict[str, object] = {
         "CLOUD": machine.cloud.name,
         "IMAGE": machine.image,
         "REPOSITORY": machine.image.repository,
@@ -182,12 +212,19 @@ def format_settings(machine: CloudMachine) -> str:
         "IDLE_CPU_PERCENT": IDLE_CPU_PERCENT,
         "IDLE_GPU_PERCENT": IDLE_GPU_PERCENT,
         "LIMIT_SECONDS": machine.limit_seconds or "",
-        **(AZURE if machine.cloud.name == "azure" else {}),
+        **SERVICES.get(machine.cloud.name, {}),
     }
+    if machine.registry:
+        values |= {
+            "HELPER": machine.registry.helper,
+            "HELPER_PACKAGE": machine.registry.package,
+            "GRANT": f"To grant them: {machine.registry.grant}",
+        }
     return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
 
 
 STEPS = "/usr/local/lib/tfimg"
+PROGRAMS = "/usr/local/bin"
 UNITS = "/etc/systemd/system"
 
 MIN_RUNS = 5  # number of runs of a timer's step, at least, before it can stop the machine
@@ -211,13 +248,15 @@ class MachineFile:
 class UserData:
     """The text of the user data, and the command that creates a machine with it in a file called FILE.
 
-    `packed`: the steps are compressed, because the text would exceed the limit. `unproven` are sentences on what no
-    test ran, `unpinned` on what the machine installs without a hash.
+    `packed`: the steps are compressed, because the text would exceed the limit. `credentials` is what the machine needs
+    to read the registry, `unproven` are sentences on what no test ran, `unpinned` on what the machine installs without
+    a hash.
     """
 
     text: str
     create_command: str
     machine_image: str
+    credentials: str | None
     packed: bool
     unproven: tuple[str, ...]
     unpinned: tuple[str, ...]
@@ -259,7 +298,13 @@ def _render_user_data(
     image = machine.cloud.machine_image(machine.device, install_driver=machine.install_driver)
     description: dict[str, Any] = {
         "machine_image": image.title,
-        "create_command": machine.cloud.commands[machine.device].format(image=image.options, file="FILE"),
+        "create_command": " ".join(
+            (
+                machine.cloud.commands[machine.device].format(image=image.options, file="FILE"),
+                *([machine.registry.options] if machine.registry else []),
+            )
+        ),
+        "credentials": describe_credentials(machine),
         "unproven": tuple(_unproven(machine)),
         "unpinned": tuple(_unpinned(machine)),
     }
@@ -282,11 +327,15 @@ def list_machine_files(machine: CloudMachine) -> tuple[MachineFile, ...]:
     unneeded = {step for step, seconds in machine.shutdown_limits.items() if not seconds}
     unneeded |= {"driver"} if not machine.install_driver else set()
     unneeded |= {"power-off"} if not _timers(machine) else set()
+    helper = machine.registry.helper if machine.registry else None
+    unneeded |= {"credentials"} if not helper else set()
     steps = {name: text for name, text in _read_folder("steps").items() if name not in unneeded}
+    programs = {name: text for name, text in _read_folder("bin").items() if name == f"docker-credential-{helper}"}
     return (
         MachineFile(path=f"{READABLE}settings", text=format_settings(machine), mode="0644"),
         MachineFile(path=f"{READABLE}tfimg.pub", text=machine.key.pem.decode(), mode="0644"),
         *(MachineFile(path=f"{STEPS}/{name}", text=text, mode="0755") for name, text in steps.items()),
+        *(MachineFile(path=f"{PROGRAMS}/{name}", text=text, mode="0755") for name, text in programs.items()),
         *(MachineFile(path=f"{UNITS}/{name}", text=text, mode="0644") for name, text in _units(machine)),
     )
 
@@ -321,6 +370,20 @@ def _read_folder(name: str) -> dict[str, str]:
     return {file.name: file.read_text("utf-8") for file in found}
 
 
+def describe_credentials(machine: CloudMachine) -> str | None:
+    """Return what the machine needs to read the image's registry; None if that is public."""
+    host = machine.image.host
+    if host in PUBLIC_HOSTS:
+        return None
+    if machine.registry:
+        return f"{host} is read as the machine's own identity: {machine.registry.grant}"
+    login = f"as root on the machine, run `docker login {host}`, then `systemctl restart tfimg-setup tfimg`"
+    foreign = next((cloud.registry for cloud in CLOUDS.values() if cloud.registry and cloud.registry.has(host)), None)
+    if foreign:
+        return f"{host} is {foreign.title}, which only machines of that cloud read as their own identity: {login}"
+    return f"If {machine.image.repository} is private, the machine cannot read it yet: {login}"
+
+
 def _unproven(machine: CloudMachine) -> Iterator[str]:
     """Describe what no test ran: the tests run the steps on machines without a cloud around them."""
     yield f"that {machine.cloud.title} hands this over to cloud-init as its documentation says"
@@ -333,6 +396,8 @@ def _unproven(machine: CloudMachine) -> Iterator[str]:
         yield f"that a {name} VM's image runs cloud-init, and the steps with a {name}"
         if machine.idle_seconds:
             yield f"that a {name} in use is visible by its processor, which is all that is measured"
+    if machine.registry:
+        yield f"that {machine.registry.title} lets the machine's identity in"
     if machine.cloud.name == "azure" and _timers(machine):
         yield "that Azure deallocates the machine when it asks for it"
 

@@ -24,7 +24,7 @@ NO_GPU = ("--env", "NVIDIA_VISIBLE_DEVICES=void")
 """Disables NVIDIA's runtime, which gives GPUs to every container if it is the engine's default (NVIDIA Container
 Toolkit, Specialized configurations)."""
 
-TPU_ACCESS = ("--privileged", "--network", "host")
+TPU_ACCESS, TPU_NETWORK = ("--privileged",), ("--network", "host")
 """As Google runs containers on TPU VMs (docs.cloud.google.com/tpu/docs/run-in-container)."""
 
 TPU_SHM = "16g"  # upper bound, from PyTorch/XLA's README for TPU VMs; Google's page has no figure
@@ -42,6 +42,10 @@ class RunOptions:
     interactive: bool = True
     terminal: bool = False
     program: tuple[str, ...] = ()
+
+    def has(self, name: str) -> bool:
+        """Return whether an option is among those that are passed on."""
+        return any(word == name or word.startswith(f"{name}=") for word in self.options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +82,8 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
         )
     device = CPU if options.no_gpu and spec.device == GPU else spec.device
     settings = SETTINGS[device](spec, options, target_host)
-    shm, toolkit = options.shm_size or settings.shm, target_host.toolkit
+    # Podman refuses a size for shared memory that the container does not own.
+    shm, toolkit = options.shm_size or (None if options.has("--ipc") else settings.shm), target_host.toolkit
     argv = [
         # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
         *(["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]),
@@ -152,13 +157,15 @@ def _gpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost)
 
 
 def _tpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+    network = () if options.has("--network") or options.has("--net") else TPU_NETWORK
     publish = "--publish has no effect: a TPU's container uses the machine's own network."
-    notes: tuple[str, ...] = (publish,) if "--publish" in options.options else ()
+    notes: tuple[str, ...] = (publish,) if network and options.has("--publish") else ()
+    missing: tuple[TfimgError, ...] = ()
     try:
         notes += check_tpu(spec, target_host)
     except TfimgError as error:
-        return _DeviceOptions(flags=TPU_ACCESS, shm=TPU_SHM, notes=notes, missing=(error,))
-    return _DeviceOptions(flags=TPU_ACCESS, shm=TPU_SHM, notes=notes)
+        missing = (error,)
+    return _DeviceOptions(flags=(*TPU_ACCESS, *network), shm=TPU_SHM, notes=notes, missing=missing)
 
 
 SETTINGS: Mapping[Device, Callable[[ImageSpec, RunOptions, TargetHost], _DeviceOptions]] = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
-from tfimg.host.survey import ELLIPSIS, QUERY, HostGpu, NvidiaSmi, find_matrix_name
+from tfimg.host.nvidia_smi import CAPABILITY_QUERY, ELLIPSIS, QUERY, HostGpu, NvidiaSmi, find_matrix_name
 from tfimg.matrix.conditions import Condition, Request, list_conditions, preference_key, quote_argument
 from tfimg.matrix.gpus import find_execution_mode, find_gpu
 from tfimg.matrix.resolve import Resolution, resolve
@@ -109,11 +109,15 @@ def recommend_image(matrix: Matrix, specs: Sequence[ImageSpec], request: Request
 def _require_matrix_name(matrix: Matrix, gpu: HostGpu) -> str:
     if name := find_matrix_name(matrix, gpu):
         return name
-    truncated = ", truncated in nvidia-smi's table" if gpu.name.endswith(ELLIPSIS) else ""
+    if gpu.name.endswith(ELLIPSIS):
+        raise UsageError(
+            f"This host's GPU is {gpu.name!r}, truncated in nvidia-smi's table, and no single GPU begins so.",
+            next_step=f"Add --gpu NAME; or pass the output of `{QUERY}`, which has the whole name.",
+        )
     raise UsageError(
-        f"This host's GPU is {gpu.name!r}{truncated}, and the matrix has no such name.",
-        next_step="Add --gpu NAME, with its name or its compute capability (--gpu sm_75); or pass the output of "
-        f"`{QUERY}`, which contains it.",
+        f"This host's GPU is {gpu.name!r}, and the matrix has no such name.",
+        next_step="Add its compute capability (--gpu sm_75): NVIDIA's list of CUDA GPUs has it, and with a driver "
+        f"newer than 470 the output of `{CAPABILITY_QUERY}`, which `tfimg which` reads.",
     )
 
 

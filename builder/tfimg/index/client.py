@@ -1,7 +1,5 @@
 """Client of a package index: its project pages, metadata of wheels and files."""
 
-from __future__ import annotations
-
 import ast
 import io
 import math
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date
 from email.parser import HeaderParser
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
@@ -24,19 +23,24 @@ from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import InvalidVersion, Version
 from pydantic import AliasPath, Field, ValidationError
 from pypi_simple import ACCEPT_JSON_PREFERRED, DistributionPackage, Link
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
-from requests.auth import HTTPBasicAuth
 from requests.utils import get_netrc_auth
 from urllib3.exceptions import HTTPError
 
 from tfimg.core.documents import Document, describe_problem, parse_document, validate_model
-from tfimg.core.errors import NetworkError
+from tfimg.core.errors import InvalidWheel, NetworkError
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
-from tfimg.core.text import escape_unprintable, truncate
+from tfimg.core.text import escape_unprintable, parse_time, truncate
 from tfimg.index.network import DirectSession, read_chunks, retry_request
 
 GRACE_SECONDS = 60
@@ -46,16 +50,8 @@ MIN_RATE = 10_000
 MAX_RANGE = 16 << 20  # bytes of one range of a wheel. The directory of TensorFlow 2.21.0 has 2.9 MB
 
 UNREADABLE = (
-    HTTPError,
-    RemoteZipError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    NotImplementedError,
-    OverflowError,
-    ValueError,
-    OSError,
+    *(HTTPError, RemoteZipError, zipfile.BadZipFile, zlib.error, struct.error),
+    *(EOFError, RuntimeError, OverflowError, ValueError, OSError),
 )
 """Exceptions of requests, its transport, pages and archives for an invalid response."""
 
@@ -95,9 +91,19 @@ MAX_HTML = 8 << 20  # bytes of a page in HTML, which Python's parser reads at 1 
 MAX_WHEEL = 4 << 30  # bytes of a wheel whose size the index does not state. The largest in locks, of cuDNN, has 0.8 GB
 MAX_TAGS = 256  # tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two
 
-MAX_SOURCE_NAME = 256  # characters
+MAX_SOURCE_NAME = 200  # characters of the name of a source archive
 
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9._+!]{1,128}(?:-[A-Za-z0-9._+!]{1,128}){4,5}\.whl")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceArchive:
+    """A source archive in an index; `uploaded` and `requires_python` are None if the index does not state them."""
+
+    name: str
+    version: Version
+    uploaded: date | None
+    requires_python: str | None
 
 
 class _Page(Document):
@@ -105,16 +111,17 @@ class _Page(Document):
     files: list[dict[str, Any]]
 
 
-def read_page(response: requests.Response) -> tuple[list[DistributionPackage], frozenset[str]]:
-    """Return the wheels on a page (PEP 503, 691, 700), and the names of sources. Raises `ValueError`, as `read_stream`.
+def read_page(response: requests.Response) -> tuple[list[DistributionPackage], list[SourceArchive]]:
+    """Return the wheels and source archives on a page (PEP 503, 691, 700).
 
-    Only names of wheels reach pypi-simple, whose patterns take long for others.
+    Only names of wheels reach pypi-simple, whose patterns take long for others. Raises `ValueError`, and as
+    `read_stream`.
     """
     kind = response.headers.get("content-type", "").lower()
     if "json" in kind:
         page = parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
         files = [file for file in page.files if _is_wheel(file.get("filename"))]
-        sources = frozenset(str(name) for file in page.files if _is_source(name := file.get("filename")))
+        sources = [found for file in page.files if (found := _parse_source(file.get("filename"), file))]
         try:
             return [DistributionPackage.from_json_data(file, base_url=response.url) for file in files], sources
         except ValidationError as error:
@@ -128,17 +135,32 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], f
         parser.feed(read_body(response, MAX_HTML).decode(errors="replace"))
     except AssertionError as error:  # of Python's parser, for `<![`
         raise ValueError(f"its page is not HTML: {error}") from None
-    return [DistributionPackage.from_link(link) for link in parser.links], frozenset(parser.sources)
-
-
-def _is_source(name: object) -> bool:
-    return isinstance(name, str) and len(name) < MAX_SOURCE_NAME and name.endswith((".tar.gz", ".zip", ".tar.bz2"))
+    sources = [found for name in parser.others if (found := _parse_source(name, {}))]
+    return [DistributionPackage.from_link(link) for link in parser.links], sources
 
 
 def _is_wheel(name: object) -> bool:
     if not isinstance(name, str) or not _WHEEL_NAME.fullmatch(name):
         return False
     return count_tags(name.removesuffix(".whl")) <= MAX_TAGS
+
+
+def _parse_source(name: object, file: Mapping[str, Any]) -> SourceArchive | None:
+    """Return a source archive of a page; None for what is none, or is yanked."""
+    if not isinstance(name, str) or len(name) > MAX_SOURCE_NAME or file.get("yanked"):
+        return None
+    try:
+        project, version = parse_sdist_filename(name)
+        moment = parse_time(str(file.get("upload-time")))
+    except (InvalidSdistFilename, InvalidVersion):
+        return None
+    python = file.get("requires-python")
+    return SourceArchive(
+        name=project,
+        version=version,
+        uploaded=moment.astimezone(UTC).date() if moment else None,
+        requires_python=python if isinstance(python, str) else None,
+    )
 
 
 def count_tags(text: str) -> int:
@@ -156,10 +178,9 @@ class _Links(HTMLParser):
         super().__init__()
         self.base = base
         self.links: list[Link] = []
-        self.sources: set[str] = set()
+        self.others: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """See `HTMLParser`."""
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
         if tag not in ("a", "base") or "href" not in attributes:
             return
@@ -169,8 +190,8 @@ class _Links(HTMLParser):
             self.base = url
         elif _is_wheel(name):
             self.links.append(Link(name, url, attributes))
-        elif _is_source(name):
-            self.sources.add(name)
+        else:
+            self.others.append(name)
 
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
@@ -216,6 +237,19 @@ def parse_requires(metadata: bytes) -> tuple[str, ...]:
     except RecursionError:
         raise ValueError("a requirement is nested too deeply") from None
     return requires
+
+
+def read_file_requires(wheel: Path) -> tuple[str, ...]:
+    """Return the requirements of a wheel on disk. Raises `InvalidWheel`."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+            return parse_requires(_read_member(archive, name, MAX_METADATA))
+    except (*UNREADABLE, StopIteration) as error:
+        raise InvalidWheel(
+            f"{wheel.name} has no metadata that can be read: {escape_unprintable(truncate(str(error)))}",
+            next_step="Copy, download or build it again.",
+        ) from None
 
 
 def make_environment(python: str, processor: str, *, extra: str = "") -> dict[str, str]:
@@ -280,18 +314,29 @@ class IndexedWheel:
     uploaded: date | None
     is_yanked: bool
     has_metadata: bool
+    requires_python: str | None = None
 
     @property
     def pythons(self) -> tuple[str, ...]:
         """CPython minors that it supports, e.g. `3.11`; none for a wheel without compiled code."""
-        found = {tag.interpreter for tag in self.tags if tag.interpreter.startswith("cp3")}
-        return tuple(f"3.{interpreter[3:]}" for interpreter in sorted(found))
+        return tuple(
+            f"3.{name[3:]}" for name in sorted({tag.interpreter for tag in self.tags}) if name.startswith("cp3")
+        )
 
     @property
     def processors(self) -> frozenset[str]:
         """Linux processors that it supports (`x86_64`, `aarch64`); none for other systems."""
         linux = [tag.platform for tag in self.tags if "linux" in tag.platform]
         return frozenset(name for name in ("x86_64", "aarch64") for platform in linux if platform.endswith(name))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectPage:
+    """The files of a project in an index, of all releases; `exists`: the index has the project."""
+
+    exists: bool = False
+    wheels: tuple[IndexedWheel, ...] = ()
+    sources: tuple[SourceArchive, ...] = ()
 
 
 class Index:
@@ -311,12 +356,10 @@ class Index:
             raise make_network_error("anything", error) from None
         parts = urlsplit(url)
         named = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-        credentials = named or get_netrc_auth(url)
-        self._auth = HTTPBasicAuth(*credentials) if credentials else None
+        self._auth = named or get_netrc_auth(url)
         self._url = _without_credentials(url).rstrip("/")
         self._retries = RetryPolicy(attempts=attempts)
-        self._pages: dict[str, Sequence[IndexedWheel]] = {}
-        self._sources: dict[str, frozenset[str]] = {}
+        self._pages: dict[str, ProjectPage] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
@@ -326,14 +369,14 @@ class Index:
 
     def wheels(self, project: str) -> tuple[IndexedWheel, ...]:
         """Return the wheels of a project that are not yanked; none if the index does not have the project."""
-        return tuple(wheel for wheel in self._list(project) if not wheel.is_yanked)
+        return tuple(wheel for wheel in self.read_project(project).wheels if not wheel.is_yanked)
 
     def find_wheels(self, project: str, version: str, sha256: str) -> Sequence[IndexedWheel]:
         """Return the wheel with a hash, also if it is yanked, else all wheels of the version without a stated hash.
 
         `version` is normalized (PEP 440), as in locks.
         """
-        listed = [wheel for wheel in self._list(project) if str(wheel.version) == version]
+        listed = [wheel for wheel in self.read_project(project).wheels if str(wheel.version) == version]
         found = [wheel for wheel in listed if wheel.sha256 == sha256]
         return found or [wheel for wheel in listed if wheel.sha256 is None]
 
@@ -342,17 +385,17 @@ class Index:
 
         A version that the index has as source may be, except `with_source`.
         """
-        wheels = [wheel for wheel in self._list(project) if version in (None, wheel.version)]
+        page = self.read_project(project)
+        wheels = [wheel for wheel in page.wheels if version in (None, wheel.version)]
         platforms = {tag.platform.partition("_")[0] for wheel in wheels for tag in wheel.tags}
-        sources = self._sources.get(canonicalize_name(project), frozenset())
-        is_source = any(version is None or f"-{version}." in name for name in sources)
+        is_source = any(version in (None, source.version) for source in page.sources)
         if not platforms or not platforms <= SYSTEMS.keys() or (is_source and not with_source):
             return ""
         return " and ".join(sorted({SYSTEMS[platform] for platform in platforms}))
 
     def states_no_times(self, project: str) -> bool:
         """Return whether an index has wheels of a project, and no upload time of any (PEP 700)."""
-        wheels = self._list(project)
+        wheels = self.read_project(project).wheels
         return bool(wheels) and all(wheel.uploaded is None for wheel in wheels)
 
     def download(self, wheel: IndexedWheel) -> Iterator[bytes]:
@@ -396,23 +439,26 @@ class Index:
             response.close()  # a whole file, or a login page
         return response
 
-    def _list(self, project: str) -> Sequence[IndexedWheel]:
-        """Return the wheels on the page of a project, which is read once."""
+    def read_project(self, project: str) -> ProjectPage:
+        """Return the files on the page of a project, which is read once."""
         name = canonicalize_name(project)
         with self._lock:
             page_lock = self._page_locks.setdefault(name, threading.Lock())
         with page_lock:
             if name not in self._pages:
                 try:
-                    page, sources = read_page(self.get(f"{self._url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
-                    found = (wheel for file in page if (wheel := _parse_wheel(file)))
-                    self._sources[name] = sources
-                    self._pages[name] = tuple(wheel for wheel in found if wheel.name == name)
+                    wheels, sources = read_page(self.get(f"{self._url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
+                    found = (wheel for file in wheels if (wheel := _parse_wheel(file)))
+                    self._pages[name] = ProjectPage(
+                        exists=True,
+                        wheels=tuple(wheel for wheel in found if wheel.name == name),
+                        sources=tuple(source for source in sources if source.name == name),
+                    )
                 except UNREADABLE as error:
                     status = error.response.status_code if isinstance(error, requests.HTTPError) else None
                     if status != requests.codes.not_found:
                         raise make_network_error(f"the wheels of {name}", error) from None
-                    self._pages[name] = ()
+                    self._pages[name] = ProjectPage()
             return self._pages[name]
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
@@ -454,6 +500,7 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
         uploaded=file.upload_time.astimezone(UTC).date() if file.upload_time else None,
         is_yanked=file.is_yanked,
         has_metadata=bool(file.has_metadata),
+        requires_python=file.requires_python,
     )
 
 

@@ -6,14 +6,13 @@ The standard library reads any number of `100 Continue` responses and trailers, 
 anew with each byte. `_MeteredResponse` bounds bytes and seconds below it, where the bytes come in.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from http.cookiejar import DefaultCookiePolicy
@@ -23,8 +22,7 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import should_bypass_proxies
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.process import CommandFailed, python_module_command, run
@@ -195,11 +193,8 @@ class _MeteredAdapter(HTTPAdapter):
     def __init__(self, step_seconds: float) -> None:
         response = type("Response", (_MeteredResponse,), {"step_seconds": step_seconds})
         self._pools = {}
-        for scheme, connection, pool in (
-            ("http", HTTPConnection, HTTPConnectionPool),
-            ("https", HTTPSConnection, HTTPSConnectionPool),
-        ):
-            metered = type("Connection", (connection,), {"response_class": response})
+        for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool)):
+            metered = type("Connection", (pool.ConnectionCls,), {"response_class": response})
             self._pools[scheme] = type("Pool", (pool,), {"ConnectionCls": metered})
         super().__init__()
 
@@ -252,30 +247,25 @@ class _MeteredResponse(HTTPResponse):
         self.fp = io.BufferedReader(self._meter)
 
     def begin(self) -> None:
-        self._meter.start_step()
-        super().begin()
-        self._meter.end_step()
+        with self._meter.step():
+            super().begin()
 
     def read1(self, n: int = -1) -> bytes:
-        self._meter.start_step()
-        content = super().read1(n)
-        self._meter.end_step()
-        return content
+        with self._meter.step():
+            return super().read1(n)
 
 
 class _Meter(io.RawIOBase):
     """Counts and times the bytes of a socket during a step. Raises `LimitExceeded`."""
 
     def __init__(self, raw: io.RawIOBase, step_seconds: float) -> None:
-        self._raw = raw
-        self._seconds = step_seconds
-        self.end_step()
+        self._raw, self._seconds = raw, step_seconds
+        self._left = self._deadline = float("inf")
 
-    def start_step(self) -> None:
-        self._left: float = MAX_STEP_BYTES
-        self._deadline = time.monotonic() + self._seconds
-
-    def end_step(self) -> None:
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        self._left, self._deadline = MAX_STEP_BYTES, time.monotonic() + self._seconds
+        yield
         self._left = self._deadline = float("inf")
 
     def readable(self) -> bool:

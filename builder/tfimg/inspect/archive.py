@@ -3,8 +3,6 @@
 Content is compared with its digest; everything else in the layout is an unverified claim.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -26,34 +24,13 @@ from tfimg.attestations.keys import VerifyingKey, fingerprints, read_verifying_k
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import read_statements, require_not_withdrawn
 from tfimg.attestations.verify import ImageAttestations, VerifiedImage, judge_results, read_attestations, read_results
+from tfimg.core import errors
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import InvalidDocument, digest_of, parse_document
-from tfimg.core.errors import (
-    DiskSpaceError,
-    FileError,
-    InvalidKey,
-    NotInRegistry,
-    PolicyViolation,
-    TamperedError,
-    TfimgError,
-    UsageError,
-    WithdrawnError,
-)
+from tfimg.core.documents import InvalidDocument, blob_path, digest_of, parse_document
 from tfimg.core.tar import BLOCK, END, PIECE, stream_member
 from tfimg.core.text import list_first, quote_value
 from tfimg.engine.interface import Engine
-from tfimg.registry.documents import (
-    MAX_DOCUMENT_BYTES,
-    MAX_MANIFESTS,
-    MAX_TOTAL_BYTES,
-    Descriptor,
-    ImageIndex,
-    ImageManifest,
-    Manifest,
-    Reader,
-    RegistryImage,
-    open_image,
-)
+from tfimg.registry import documents
 from tfimg.registry.reference import TAG, Reference, parse_reference, parse_repository
 
 INDEX, MARKER = "index.json", "oci-layout"
@@ -65,10 +42,6 @@ MAX_KEYS = 100
 MAX_KEY_BYTES = 10_000
 
 MAX_FILES = 20_000  # members of a tar. Ours have fewer than 200: layers, attestations, keys
-
-
-def blob_path(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/', 1)}"
 
 
 def open_plain(path: Path) -> BinaryIO:
@@ -129,7 +102,7 @@ class LayoutRegistry:
             return None
         try:
             return parse_reference(name).repository
-        except UsageError as error:
+        except errors.UsageError as error:
             raise self._not_a_layout(f"its {INDEX} names the image wrongly: {error.what.rstrip('.')}") from None
 
     @cached_property
@@ -141,16 +114,16 @@ class LayoutRegistry:
             names = [name.removeprefix(f"{KEYS}/") for name in self._members if name.startswith(f"{KEYS}/")]
         return {name: self._read(f"{KEYS}/{name}", MAX_KEY_BYTES) for name in names[:MAX_KEYS]}
 
-    def find(self, reference: str) -> Manifest | None:
+    def find(self, reference: str) -> documents.Manifest | None:
         tagged = (entry.digest for entry in self._index if entry.annotations.get(REF_NAME) == reference)
         digest = reference if reference.startswith("sha256:") else next(tagged, None)
         if digest is None or self._find(blob_path(digest)) is None:
             return None
-        content = self._read(blob_path(digest), MAX_DOCUMENT_BYTES)
+        content = self._read(blob_path(digest), documents.MAX_DOCUMENT_BYTES)
         if digest_of(content) != digest:
             raise self._tampered(f"the content of {digest} does not match its digest")
         media_type = next((entry.media_type for entry in self._index if entry.digest == digest), "")
-        manifest = Manifest(media_type=media_type, content=content)
+        manifest = documents.Manifest(media_type=media_type, content=content)
         return replace(manifest, media_type=self._parse(manifest).media_type or media_type)
 
     def list_tags(self) -> Sequence[str]:
@@ -160,7 +133,7 @@ class LayoutRegistry:
         """See `Reader`. Raises `NotInRegistry` if the layout lacks it."""
         part = self._find(blob_path(digest))
         if part is None:
-            raise NotInRegistry(f"{self.path} lacks {digest}.", next_step="Get it again; it is incomplete.")
+            raise errors.NotInRegistry(f"{self.path} lacks {digest}.", next_step="Get it again; it is incomplete.")
         hashed = hashlib.sha256()
         for piece in part.read():
             hashed.update(piece)
@@ -168,42 +141,42 @@ class LayoutRegistry:
         if f"sha256:{hashed.hexdigest()}" != digest:
             raise self._tampered(f"the content of {digest} does not match its digest")
 
-    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
+    def list_referrers(self, digest: str) -> Sequence[documents.Descriptor]:
         """See `Reader`: those that the index lists."""
         return tuple(descriptor for subject, descriptor in self._subjects if subject == digest)
 
     @cached_property
-    def _index(self) -> tuple[Descriptor, ...]:
+    def _index(self) -> tuple[documents.Descriptor, ...]:
         try:
-            entries = parse_document(ImageIndex, self._read(INDEX, MAX_DOCUMENT_BYTES)).manifests
+            entries = parse_document(documents.ImageIndex, self._read(INDEX, documents.MAX_DOCUMENT_BYTES)).manifests
         except InvalidDocument as error:
             raise self._not_a_layout(f"its {INDEX} cannot be parsed: {error}") from None
-        if len(entries) > MAX_MANIFESTS:
-            raise self._not_a_layout(f"its {INDEX} lists more than {MAX_MANIFESTS} manifests")
+        if len(entries) > documents.MAX_MANIFESTS:
+            raise self._not_a_layout(f"its {INDEX} lists more than {documents.MAX_MANIFESTS} manifests")
         return entries
 
     @cached_property
-    def _subjects(self) -> tuple[tuple[str | None, Descriptor], ...]:
+    def _subjects(self) -> tuple[tuple[str | None, documents.Descriptor], ...]:
         """The manifests of the index, each with the digest of its subject."""
         found, size = [], 0
         for digest in dict.fromkeys(entry.digest for entry in self._index):
             if (manifest := self.find(digest)) is None:
                 continue
             size += len(manifest.content)
-            if size > MAX_TOTAL_BYTES:
-                raise self._tampered(f"its manifests have more than {MAX_TOTAL_BYTES >> 20} MiB")
+            if size > documents.MAX_TOTAL_BYTES:
+                raise self._tampered(f"its manifests have more than {documents.MAX_TOTAL_BYTES >> 20} MiB")
             image = self._parse(manifest)
             descriptor = replace(manifest.descriptor, annotations=image.annotations, artifact_type=image.artifact_type)
             found.append((image.subject.digest if image.subject else None, descriptor))
         return tuple(found)
 
     @property
-    def _image(self) -> Descriptor:
+    def _image(self) -> documents.Descriptor:
         if not self._index:
             raise self._not_a_layout("it lists no image")
         return self._index[0]
 
-    def _parse(self, manifest: Manifest) -> ImageManifest:
+    def _parse(self, manifest: documents.Manifest) -> documents.ImageManifest:
         try:
             return manifest.image
         except InvalidDocument as error:
@@ -256,14 +229,14 @@ class LayoutRegistry:
             raise self._not_a_layout(f"it is no uncompressed tar of plain files: {error}") from None
         return members
 
-    def _tampered(self, reason: str) -> TamperedError:
-        return TamperedError(
+    def _tampered(self, reason: str) -> errors.TamperedError:
+        return errors.TamperedError(
             f"{self.path} is damaged, or was changed: {reason}.",
             next_step="Do not use it; get it again from its source.",
         )
 
-    def _not_a_layout(self, reason: str) -> FileError:
-        return FileError(
+    def _not_a_layout(self, reason: str) -> errors.FileError:
+        return errors.FileError(
             f"{self.path} is not an OCI image layout: {reason}.",
             next_step="`tfimg save IMAGE DIR` writes one. If it was one, get it again.",
         )
@@ -295,7 +268,7 @@ class LayoutFile:
                 break
             yield piece
         if done != self.size:
-            raise TamperedError(
+            raise errors.TamperedError(
                 f"{self.digest} does not have the {self.size} bytes that its image states.",
                 next_step="Push the image again.",
             )
@@ -324,7 +297,7 @@ class ImageLayout:
 
 
 def collect_image(
-    registry: Reader,
+    registry: documents.Reader,
     reference: str,
     *,
     tag: str | None,
@@ -338,19 +311,19 @@ def collect_image(
     Raises the errors of a `Registry`, and `TamperedError` for malformed documents and for more attestations than an
     image may have.
     """
-    image = open_image(registry, reference)
+    image = documents.open_image(registry, reference)
     repository = repository or registry.repository
     names = {REF_NAME: tag, FULL_NAME: f"{repository}:{tag}"} if tag else {FULL_NAME: f"{repository}@{image.digest}"}
     attestations = list(_collect_attestations(registry, image)) if with_attestations else []
     listed = [replace(image.root.descriptor, annotations=names), *(descriptor for descriptor, _ in attestations)]
     manifests = [*(platform.manifest for platform in image.images), *(manifest for _, manifest in attestations)]
     index = {"schemaVersion": 2, "manifests": [descriptor.to_document() for descriptor in listed]}
-    blobs: list[Descriptor] = []
+    blobs: list[documents.Descriptor] = []
     for manifest in manifests:
         try:
             blobs += [blob for blob in (manifest.image.config, *manifest.image.layers) if blob]
         except InvalidDocument as error:
-            raise TamperedError(
+            raise errors.TamperedError(
                 f"The attestation {manifest.digest} is malformed: {error}.", next_step="Do not use the image."
             ) from None
     # The manifest.json of `docker save`, which engines with the classic store need.
@@ -379,7 +352,9 @@ def collect_image(
     return ImageLayout(digest=image.digest, files=tuple(unique.values()), attestations=len(attestations))
 
 
-def _collect_attestations(registry: Reader, image: RegistryImage) -> Iterator[tuple[Descriptor, Manifest]]:
+def _collect_attestations(
+    registry: documents.Reader, image: documents.RegistryImage
+) -> Iterator[tuple[documents.Descriptor, documents.Manifest]]:
     """Yield the manifests that refer to the image or its platforms."""
     digests = dict.fromkeys([image.digest, *(platform.manifest.digest for platform in image.images)])
     seen: set[str] = set()
@@ -389,10 +364,10 @@ def _collect_attestations(registry: Reader, image: RegistryImage) -> Iterator[tu
             continue
         seen.add(descriptor.digest)
         size += len(manifest.content)
-        if len(seen) > MAX_MANIFESTS or size > MAX_TOTAL_BYTES:
-            raise TamperedError(
-                f"{registry.repository}@{image.digest} has more than {MAX_MANIFESTS} attestations, or more than "
-                f"{MAX_TOTAL_BYTES >> 20} MiB of their manifests.",
+        if len(seen) > documents.MAX_MANIFESTS or size > documents.MAX_TOTAL_BYTES:
+            raise errors.TamperedError(
+                f"{registry.repository}@{image.digest} has more than {documents.MAX_MANIFESTS} attestations, or more "
+                f"than {documents.MAX_TOTAL_BYTES >> 20} MiB of their manifests.",
                 next_step="Find out who attached them, and delete those that are not the publisher's.",
             )
         yield replace(descriptor, size=len(manifest.content)), manifest
@@ -415,7 +390,7 @@ def require_target(path: Path) -> None:
         problem = "you may not write there"
     else:
         return
-    raise FileError(
+    raise errors.FileError(
         f"The image cannot be saved as {path}: {problem}.",
         next_step="Name a new folder, or a new file that ends in .tar, in a folder that you may write to.",
     )
@@ -443,7 +418,9 @@ def _save_folder(layout: ImageLayout, folder: Path, on_progress: OnProgress) -> 
         with (folder / MARKER).open("ab"):
             pass  # after an interruption, it shows the next run that the folder is a layout
         if (folder / INDEX).exists() and (other := LayoutRegistry(folder).digest) != layout.digest:
-            raise FileError(f"{folder} has another image, {other}.", next_step="Name a new folder, or remove it.")
+            raise errors.FileError(
+                f"{folder} has another image, {other}.", next_step="Name a new folder, or remove it."
+            )
         missing = [file for file in layout.files if not _has(folder / file.name, file)]
         done = layout.size - sum(file.tar_size for file in missing)
         _require_space(folder, layout.size - done)
@@ -513,7 +490,7 @@ def _write(out: BinaryIO, pieces: Iterable[bytes], done: int, total: int, on_pro
 
 def _require_space(folder: Path, needed: int) -> None:
     if (free := shutil.disk_usage(folder).free) < needed:
-        raise DiskSpaceError(
+        raise errors.DiskSpaceError(
             f"Saving the image needs {needed / 1e6:,.0f} MB, and its disk has {free / 1e6:,.0f} MB free.",
             next_step="Free some space and run it again, or name a place on another disk.",
         )
@@ -529,7 +506,7 @@ def _lock(descriptor: int, path: Path) -> Iterator[None]:
         except (BlockingIOError, FileNotFoundError):
             is_free = False
         if not is_free:
-            raise FileError(f"Another run writes {path}.", next_step="Wait for it, or name another place.")
+            raise errors.FileError(f"Another run writes {path}.", next_step="Wait for it, or name another place.")
         yield
     finally:
         os.close(descriptor)
@@ -548,7 +525,7 @@ def select_keys(
     contained = [read_verifying_key(pem, source=f"{name} of {layout.path}") for name, pem in layout.keys.items()]
     listed = fingerprints(contained) or "none"
     if missing := set(wanted) - {key.identifier for key in contained}:
-        raise InvalidKey(
+        raise errors.InvalidKey(
             f"{layout.path} contains no key {', '.join(sorted(missing))}; it contains {listed}.",
             next_step="Compare the fingerprint with the publisher's, character by character; or name the key's file "
             "with --public-key.",
@@ -560,7 +537,7 @@ def select_keys(
             if contained
             else "Only attestations that a trusted key signed counts."
         )
-        raise UsageError(
+        raise errors.UsageError(
             f"No key is named. {reason}",
             next_step="Get the publisher's key, or its fingerprint, in another way. Name it with --public-key FILE or "
             "--fingerprint SHA256:….",
@@ -595,11 +572,11 @@ def verify_layout(
     try:
         for repository, tag in sorted(own or promoted | withdrawn) or [("", "")]:
             require_not_withdrawn(known, image=attestations.image, repository=repository, tag=tag)
-    except WithdrawnError as error:
+    except errors.WithdrawnError as error:
         if name or known.in_force("", None):
             raise
         other = "To load it under another of its tags, name that with --as REPOSITORY:TAG."
-        raise WithdrawnError(error.what, next_step=f"{error.next_step} {other}") from None
+        raise errors.WithdrawnError(error.what, next_step=f"{error.next_step} {other}") from None
     target = name or _find_signed_name(layout, attestations, promoted)
     promises = [str(target.tag), *(() if name else sorted(tag for _, tag in promoted))]
     (outcome, signer), *_ = [judge_results(attestations, policy, tag, now) for tag in promises]
@@ -621,7 +598,7 @@ def _find_signed_name(layout: LayoutRegistry, attestations: ImageAttestations, p
     if len(found) != 1:
         signed = list_first([":".join(one) for one in sorted(promoted)], limit=6) or "nothing"
         stated = f"{claimed or 'without a repository'}:{' or '.join(sorted(tags))}"
-        raise PolicyViolation(
+        raise errors.PolicyViolation(
             f"{layout.path} names its image {stated}, but signed promotions name it {signed}.",
             next_step="Anyone could have changed the name in it. Name the image yourself with --as NAME:TAG.",
         )
@@ -637,7 +614,7 @@ def load_layout(
 
     Raises `TamperedError`, and the errors of engines.
     """
-    image = open_image(layout, digest)
+    image = documents.open_image(layout, digest)
     # Without attestations, which engines would take for images.
     found = collect_image(layout, digest, repository=name.repository, tag=str(name.tag), with_attestations=False)
     # Read everything once first: no part of a changed image may reach the engine.
@@ -652,14 +629,14 @@ def load_layout(
     except BaseException:
         # The containerd store tags an image before it unpacks its layers, and keeps the tag when the disk is full.
         if before is None:
-            with suppress(TfimgError):  # the first error is the cause
+            with suppress(errors.TfimgError):  # the first error is the cause
                 engine.remove(str(name))
         raise
     loaded = engine.find_digest(str(name))
     configured = {platform.config_descriptor.digest for platform in image.images if platform.config_descriptor}
     # The containerd store identifies an image by its manifest or index, the classic one by its configuration.
     if loaded != digest and loaded not in configured:
-        raise TamperedError(
+        raise errors.TamperedError(
             f"{digest} was loaded as {name}, but the engine has {loaded} under that name.",
             next_step="Do not run it; remove it, and load it into an engine that no other program uses.",
         )

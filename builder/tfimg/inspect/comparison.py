@@ -1,7 +1,5 @@
 """Differences of two images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -81,10 +79,6 @@ class Comparison:
     seconds: Timing | None
 
     @property
-    def compares_contents(self) -> bool:
-        return self.before.contents.known and self.after.contents.known
-
-    @property
     def shared_bytes(self) -> int:
         return sum(size.after or 0 for size in self.sizes if size.shared)
 
@@ -110,10 +104,13 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object. Lists of packages are null unless the contents of both images are known."""
         images = {"before": self.before, "after": self.after}
+        unknown = (
+            () if self.before.contents.known and self.after.contents.known else ("libraries", "packages", "debian")
+        )
         document = asdict(self)
         return {
             **document.pop("changes"),
-            **({} if self.compares_contents else dict.fromkeys(("libraries", "packages", "debian"))),
+            **dict.fromkeys(unknown),
             **document,
             **{when: {"image": image.name, "digest": image.digest} for when, image in images.items()},
             "same": self.is_same_image,

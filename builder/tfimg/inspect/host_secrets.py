@@ -1,7 +1,5 @@
 """Values of this machine that no image may hold."""
 
-from __future__ import annotations
-
 import base64
 import ipaddress
 import re
@@ -9,7 +7,6 @@ import ssl
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -133,18 +130,10 @@ def _list_netrc_secrets(text: str, public: Collection[str]) -> Iterator[Secret]:
         yield from _list_credential_secrets(login, password, "netrc")
 
 
-class _Login(Login):
-    registrytoken: str | None = None
-
-
-class _DockerConfig(DockerConfig):
-    proxies: dict[str, Any] | None = None
-
-
 def _list_docker_secrets(text: str, public: Collection[str]) -> Iterator[Secret]:
     origin = "Docker's settings"
     try:
-        config = parse_document(_DockerConfig, text.encode())
+        config = parse_document(DockerConfig, text.encode())
     except InvalidDocument:
         return
     for proxies in (config.proxies or {}).values():  # Docker passes them to builds and containers
@@ -152,7 +141,7 @@ def _list_docker_secrets(text: str, public: Collection[str]) -> Iterator[Secret]
             yield from _list_address_secrets(str(value), "proxy", origin, public)
     for entry in (config.auths or {}).values():
         try:
-            login = validate_model(_Login, entry)
+            login = validate_model(Login, entry)
             user, _, password = base64.b64decode(login.auth or "").decode("utf-8", "replace").partition(":")
         except ValueError:  # also `binascii.Error` and `InvalidDocument`
             continue
@@ -263,16 +252,12 @@ def _find_private_bytes(pem: str, body: str) -> bytes:
     load = load_ssh_private_key if "OPENSSH" in pem else load_pem_private_key
     with suppress(ValueError, TypeError, UnsupportedAlgorithm):
         key = load(pem.encode(), password=None)
-        if isinstance(key, rsa.RSAPrivateKey):
-            return _to_bytes(key.private_numbers().p)
-        if isinstance(key, ec.EllipticCurvePrivateKey):
-            return _to_bytes(key.private_numbers().private_value)
+        if isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+            numbers = key.private_numbers()
+            number = numbers.p if isinstance(numbers, rsa.RSAPrivateNumbers) else numbers.private_value
+            return number.to_bytes((number.bit_length() + 7) // 8, "big")
         if isinstance(key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey):
             return key.private_bytes_raw()
     # Headers such as `DEK-Info: …` precede the body of OpenSSL's older form.
     lines = re.findall(r"(?m)^\s*([A-Za-z0-9+/]+={0,2})\s*$", body)
     return base64.b64decode("".join(lines))
-
-
-def _to_bytes(number: int) -> bytes:
-    return number.to_bytes((number.bit_length() + 7) // 8, "big")

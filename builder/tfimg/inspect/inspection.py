@@ -1,7 +1,5 @@
 """What an image is, from its labels, layers and packages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,18 +20,7 @@ from tfimg.core.errors import TamperedError, UnlabelledImage
 from tfimg.core.text import format_size, parse_time
 from tfimg.engine.interface import Engine, StoredImage, StoredLayer
 from tfimg.matrix.spec import ExtraPackages
-from tfimg.recipe.labels import (
-    BASE_DIGEST_LABEL,
-    BASE_KIND_LABEL,
-    BASE_MADE_LABEL,
-    BASE_NAME_LABEL,
-    IDENTIFIER_LABEL,
-    LABEL_PREFIX,
-    LAYERS_LABEL,
-    SNAPSHOT_LABEL,
-    describe_extra_packages,
-    read_extra_labels,
-)
+from tfimg.recipe import labels as recipe
 from tfimg.recipe.layout import describe_layer
 from tfimg.registry.documents import Descriptor, Reader, open_image
 from tfimg.validation.report import Inventory
@@ -166,13 +153,13 @@ class Inspection:
 
     @property
     def identifier(self) -> str | None:
-        return self.labels.get(IDENTIFIER_LABEL)
+        return self.labels.get(recipe.IDENTIFIER_LABEL)
 
     @property
     def extra_packages(self) -> ExtraPackages | None:
         """The extra packages, as the labels tell them; None also for labels that cannot be read."""
         try:
-            return read_extra_labels(self.labels)
+            return recipe.read_extra_labels(self.labels)
         except UnlabelledImage:
             return None
 
@@ -225,7 +212,7 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
     except TamperedError as error:
         problem = str(error)
     separator = "@" if reference.startswith("sha256:") else ":"
-    minor = ".".join(image.labels.get(f"{LABEL_PREFIX}tensorflow", "").split(".")[:2])
+    minor = ".".join(image.labels.get(f"{recipe.LABEL_PREFIX}tensorflow", "").split(".")[:2])
     likely = (
         tag
         for tag in registry.list_tags()
@@ -234,9 +221,9 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
     return Inspection(
         name=f"{registry.repository}{separator}{reference}",
         digest=image.digest,
-        created=first.settings.created_at if first else None,
+        created=parse_time(first.settings.created) if first else None,
         labels=image.labels,
-        environment=_parse_environment(first.settings.config.env if first else ()),
+        environment=dict(variable.partition("=")[::2] for variable in (first.settings.config.env if first else ())),
         configuration=_list_start_settings((first and first.config.get("config")) or {}),
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=_describe_layers(first.layers, first.labels, history) if first else (),
@@ -258,7 +245,7 @@ def inspect_local(engine: Engine, name: str, stored: StoredImage, contents: Cont
         name=name,
         digest=stored.digest,
         labels=stored.labels,
-        environment=_parse_environment(stored.config.get("Env") or ()),
+        environment=dict(variable.partition("=")[::2] for variable in stored.config.get("Env") or ()),
         configuration=_list_start_settings(stored.config),
         platforms=(),
         layers=_describe_layers(stored.layers, stored.labels),
@@ -271,7 +258,7 @@ def _describe_layers(
     layers: Sequence[Descriptor | StoredLayer], labels: Mapping[str, str], history: Sequence[str] = ()
 ) -> tuple[Layer, ...]:
     """Describe layers, lowest first: those of tfimg by their label, others by the history's steps."""
-    stated = labels.get(LAYERS_LABEL, "").split()
+    stated = labels.get(recipe.LAYERS_LABEL, "").split()
     # The work directory is not a layer of its own in every engine.
     fits = len(layers) in (len(stated), len(stated) - 1) and all(map(describe_layer, stated))
     parts: Sequence[str | None] = stated if fits else [None] * len(layers)
@@ -280,10 +267,6 @@ def _describe_layers(
         Layer(digest=layer.digest, size=layer.size, part=part, holds=(part and describe_layer(part)) or step)
         for layer, part, step in zip(layers, parts, steps, strict=False)
     )
-
-
-def _parse_environment(variables: Sequence[str]) -> dict[str, str]:
-    return {name: value for name, _, value in (entry.partition("=") for entry in variables)}
 
 
 def _list_start_settings(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -326,21 +309,21 @@ SOURCES = {
 
 def summarize_image(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
     """Return an image in fields, without its lists; None for those that it lacks. `row` describes its matrix row."""
-    labels, contents = image.labels, image.contents
+    labels, contents, extra = image.labels, image.contents, image.extra_packages
     missing_row = f"this matrix has no {image.identifier}" if image.identifier else "the image does not say what it is"
     result = image.newest(TEST_RESULT, "finishedOn")
     level = str(result.predicate.get("level")) if result else None
     verified = "which is verified" if contents.signer else "which is not verified"
-    name = labels.get(BASE_NAME_LABEL)  # of a look-alike, with how it was made
-    facts = (labels.get(label) for label in (BASE_KIND_LABEL, BASE_MADE_LABEL, BASE_DIGEST_LABEL))
+    name = labels.get(recipe.BASE_NAME_LABEL)  # of a look-alike, with how it was made
+    facts = (labels.get(label) for label in (recipe.BASE_KIND_LABEL, recipe.BASE_MADE_LABEL, recipe.BASE_DIGEST_LABEL))
     known = ", ".join(fact for fact in facts if fact)
     return {
         "image": image.name,
         "digest": image.digest,
         "title": labels.get("org.opencontainers.image.title"),
         "row": f"{image.identifier} ({row['path']} of the matrix)" if row else f"none: {missing_row}",
-        "TensorFlow": labels.get(f"{LABEL_PREFIX}tensorflow") or contents.version("tensorflow"),
-        "Python": labels.get(f"{LABEL_PREFIX}python"),
+        "TensorFlow": labels.get(f"{recipe.LABEL_PREFIX}tensorflow") or contents.version("tensorflow"),
+        "Python": labels.get(f"{recipe.LABEL_PREFIX}python"),
         "CUDA": contents.version("nvidia-cuda-runtime"),
         "cuDNN": contents.version("nvidia-cudnn"),
         "libtpu": contents.version("libtpu"),
@@ -351,10 +334,10 @@ def summarize_image(image: Inspection, row: Mapping[str, Any] | None, now: datet
         "tested": _describe_age(parse_time(str(result.predicate.get("finishedOn"))), now) if result else None,
         "level": f"{level}, as a test result says that is not verified" if result and not result.signer else level,
         "base": f"{name} ({known})" if name and known else name,
-        "Debian of": labels.get(SNAPSHOT_LABEL),
+        "Debian of": labels.get(recipe.SNAPSHOT_LABEL),
         "revision": labels.get("org.opencontainers.image.revision"),
         "aliases": ", ".join(image.aliases) or None,
-        "added by a user": describe_extra_packages(own, contents.debian) if (own := image.extra_packages) else None,
+        "added by a user": recipe.describe_extra_packages(extra, contents.debian) if extra else None,
         "contents": SOURCES.get(contents.source, f"as its bill of materials says, {verified}"),
         "attestations": f"cannot be read: {image.attestations_problem}" if image.attestations_problem else None,
     }

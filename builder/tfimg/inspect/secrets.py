@@ -6,8 +6,6 @@ core of two. `bytes.find` for each form reaches 200 for 5 values and 50 for 20, 
 Libraries for Aho-Corasick have no wheels for musl.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import bz2
@@ -22,8 +20,9 @@ import zlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from tarfile import BLOCKSIZE, TarInfo
 from typing import Any, BinaryIO, Literal
 from urllib.parse import quote, quote_plus
@@ -37,23 +36,22 @@ from tfimg.core.errors import SecretFound
 from tfimg.core.files import open_chunks
 from tfimg.core.tar import InvalidArchive, TarReader
 from tfimg.core.text import to_plain_text
-from tfimg.engine.export import saved_image
+from tfimg.engine.export import saved_layers
 
 
 class UnreadableError(InvalidArchive):
     """A part of an image cannot be read completely; the text says why, and becomes a finding."""
 
 
-class LimitReached(UnreadableError):
-    """An image is larger than a limit."""
+class LimitReached(ValueError):
+    """An image is larger than a limit, which ends the search; the text becomes a finding."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
     """Limits for one image. The largest image of the matrix has 11 GB, unpacked, in 120,000 files."""
 
-    read_bytes: int = 128 << 30
-    """Bytes of layers, packed and unpacked."""
+    read_bytes: int = 128 << 30  # bytes of layers, packed and unpacked
     members: int = 4_000_000
     names_bytes: int = 64 << 20
     """Length of the names of the files of one layer, which are in memory until the layer ends."""
@@ -85,7 +83,6 @@ class Budget:
 
 INPUT_BYTES = 1 << 16  # bytes that are read at once. Small, because each new frame copies the rest of them
 OUTPUT_BYTES = 1 << 20  # bytes that are decompressed at once
-MAGIC_BYTES = 6  # bytes that identify every compression below
 
 ZSTD_WINDOW = 128 << 20
 """Largest window of a zstd frame: what `zstd --long` writes, and the limit of its program (`--memory`)."""
@@ -167,7 +164,7 @@ def decompress(source: BinaryIO, compression: Compression) -> Iterator[bytes]:
     """Yield the content of all frames. Raises `UnreadableError` for damaged, truncated and foreign bytes."""
     data = source.read(INPUT_BYTES)
     while data:
-        if len(data) < MAGIC_BYTES:
+        if len(data) < 6:  # the longest magic number
             data += source.read(INPUT_BYTES)
         if not compression.magic.match(data):
             raise UnreadableError(f"bytes that are not {compression.name} follow its {compression.name} data")
@@ -378,8 +375,6 @@ class StreamSearch:
 
 Place = Literal["layer", "environment", "label", "history", "annotation", "configuration", "document"]
 
-ORDINARY_WORDS = "A password of ordinary words occurs in public files too: choose a random one. "
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretFinding:
@@ -411,11 +406,12 @@ def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
     unreadable = sum(finding.kind == "unread" for finding in findings)
     counts = ((len(findings) - unreadable, "secret", ""), (unreadable, "part", " that cannot be read completely"))
     contents = " and ".join(f"{count} {noun}{'' if count == 1 else 's'}{what}" for count, noun, what in counts if count)
+    has_words = any(finding.kind == "credential" for finding in findings)
     error = SecretFound(
         f"{image} contains {contents}:\n{listed}\n",
         next_step="Remove it from its source and build again: a file that a later layer deletes is still in the image. "
         "Replace a secret that was already published. "
-        f"{ORDINARY_WORDS if any(finding.kind == 'credential' for finding in findings) else ''}"
+        f"{'A password of ordinary words occurs in public files too: choose a random one. ' if has_words else ''}"
         "A part that cannot be read may contain secrets: build its layer as a tar archive, compressed with gzip or "
         "zstd.",
     )
@@ -431,15 +427,15 @@ PLACES: tuple[tuple[tuple[str, ...], Place], ...] = (
 """Beginnings of paths in an image's configuration and manifest (image specification, config.md)."""
 
 
-def search_document(content: bytes, search: Search) -> Sequence[SecretFinding]:
-    """Search every text of a JSON document, and its bytes. Raises `UnreadableError`.
+def search_document(content: bytes, search: Search) -> Sequence[SecretFinding] | None:
+    """Search every text of a JSON document, and its bytes. None for bytes that are no such document.
 
     The bytes count because parsers return only one value of a name that occurs twice.
     """
     try:
         document = parse_json(content)
-    except InvalidDocument as error:
-        raise UnreadableError(f"it is not a readable JSON document: {error}") from None
+    except InvalidDocument:
+        return None
     found: dict[SecretFinding, None] = {}
     for path, text in _list_texts(document, ()):
         for match in search.matches(text.encode("utf-8", "surrogatepass")):
@@ -521,7 +517,7 @@ def search_layer(
         for member in reader:
             scan.add_member(member)
             scan.unpack(reader.content(), _format_name(member.name))
-    except UnreadableError as error:
+    except (UnreadableError, LimitReached) as error:
         scan.problems.append(str(error))
     except InvalidArchive as error:
         scan.problems.append(f"its archive cannot be read: {error}")
@@ -582,7 +578,7 @@ class _LayerScan:
         elif head.startswith(ZIP):
             self._unpack_zip(pieces, name, depth - 1)
         elif head[257:262] == b"ustar":
-            with _as_far_as_readable():
+            with suppress(InvalidArchive):  # as far as it can be read
                 reader = TarReader(open_chunks(pieces))
                 for member in reader:
                     self._budget.add_member()
@@ -591,7 +587,7 @@ class _LayerScan:
     def _search_inner(self, pieces: Iterator[bytes], name: str, depth: int) -> None:
         stream = StreamSearch(self._search)
         searched = self.tee(pieces, stream)
-        with _as_far_as_readable():
+        with suppress(InvalidArchive):
             self.unpack(searched, name, depth)
             for _ in searched:
                 pass
@@ -633,17 +629,6 @@ class _LayerScan:
             SecretFinding(place="layer", path="", kind="unread", what=what) for what in dict.fromkeys(self.problems)
         )
         return (*problems, *self._found)
-
-
-@contextmanager
-def _as_far_as_readable() -> Iterator[None]:
-    """Continue behind data that cannot be read; a limit ends the search."""
-    try:
-        yield
-    except LimitReached:
-        raise
-    except InvalidArchive:
-        pass
 
 
 def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
@@ -702,6 +687,12 @@ def scan_export(
     found: dict[SecretFinding, None] = {}
     names: set[str] = set()
     layers: Sequence[str] = ()
+    searched = defaultdict[str, int](int)
+
+    def add_bytes(blob: str, count: int) -> None:
+        searched[blob] += count
+        on_bytes(blob, searched[blob])
+
     reader = TarReader(open_chunks(pieces))
     try:
         for member in reader:
@@ -710,38 +701,17 @@ def scan_export(
             blob = member.name.replace("blobs/sha256/", "sha256:")
             whole = reader.read(MAX_BYTES) if member.size <= MAX_BYTES else None
             if member.name == MANIFEST:
-                layers = saved_image(whole or b"").layers
-            content = reader.content() if whole is None else iter([whole])
-            findings = _search_file(whole, content, search, budget, _count(blob, on_bytes)) if member.size else ()
-            for finding in findings:
+                layers = saved_layers(whole or b"")
+            findings = search_document(whole, search) if whole else None
+            if findings is None and member.size:
+                content = iter([whole]) if whole else reader.content()
+                findings = search_layer(content, search, budget, partial(add_bytes, blob))
+            for finding in findings or ():
                 path = search.hide(finding.path)[:MAX_SHOWN_PATH]
                 found[replace(finding, path=path, digest=blob)] = None
         if missing := [name for name in (MANIFEST, *layers) if name not in names]:
             raise InvalidArchive(f"it lacks {missing[0]}")
-    except (InvalidArchive, InvalidDocument) as error:
+    except (InvalidArchive, InvalidDocument, LimitReached) as error:
         what = f"the engine's export cannot be read: {error}"
         found[SecretFinding(place="document", path="", kind="unread", what=what)] = None
     return tuple(found)
-
-
-def _search_file(
-    whole: bytes | None, content: Iterator[bytes], search: Search, budget: Budget, on_bytes: Callable[[int], None]
-) -> Sequence[SecretFinding]:
-    if whole is not None:
-        try:
-            return search_document(whole, search)
-        except UnreadableError:
-            pass
-    return search_layer(content, search, budget, on_bytes)
-
-
-def _count(blob: str, on_bytes: OnBytes) -> Callable[[int], None]:
-    """Return a function that adds up the bytes of a blob."""
-    searched = 0
-
-    def add(count: int) -> None:
-        nonlocal searched
-        searched += count
-        on_bytes(blob, searched)
-
-    return add

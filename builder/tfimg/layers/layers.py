@@ -15,11 +15,12 @@ from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
-from tfimg.core.documents import Digest, Document, InvalidDocument, digest_of, parse_document
+from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, make_image, parse_document
 from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
+from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.files import hash_file, wait_for_lock, write_atomically
 from tfimg.layers.wheel import Blob, BlobWriter, list_record_rows, unpack_wheel
 from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
@@ -93,29 +94,20 @@ class LayerStore:
         return False
 
     def add(self, blob: Blob, partial: Path) -> None:
-        """Move the file of a finished layer into the store."""
         partial.replace(self._path(blob.digest))
         self.verified.add(blob.digest)
 
     def set_key(self, key: str, blob: Blob) -> None:
-        """Let a key point to a layer."""
         entry = {"layer": asdict(blob), "checksum": _checksum(key, blob)}
         write_atomically(self.folder / "keys" / key, json.dumps(entry))
 
     def write_stage(self, blobs: Sequence[Blob]) -> str:
         """Write an image of layers, lowest first, and return its address for BuildKit."""
         layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
-        rootfs = {"type": "layers", "diff_ids": [blob.diff_id for blob in blobs]}
-        config = self._write_document({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
-        manifest = self._write_document(
-            {
-                "schemaVersion": 2,
-                "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **config},
-                "layers": layers,
-            }
-        )
-        return f"oci-layout://{self.folder}@{manifest['digest']}"
+        manifest, config = make_image(layers, [blob.diff_id for blob in blobs])
+        for content in (config, manifest):
+            write_atomically(self._path(digest_of(content)), content.decode())
+        return f"oci-layout://{self.folder}@{digest_of(manifest)}"
 
     def prune(self, limit: int = MAX_STORE_BYTES) -> None:
         """Remove stale files, and layers unused for longest until `limit` bytes are left."""
@@ -137,14 +129,8 @@ class LayerStore:
             if total > limit:
                 file.unlink(missing_ok=True)
 
-    def _write_document(self, document: dict[str, Any]) -> dict[str, Any]:
-        text = json.dumps(document, sort_keys=True)
-        digest = digest_of(text.encode())
-        write_atomically(self._path(digest), text)
-        return {"digest": digest, "size": len(text)}
-
     def _path(self, digest: str) -> Path:
-        return self.blobs / digest.removeprefix("sha256:")
+        return self.folder / blob_path(digest)
 
 
 def list_stage_layers(address: str) -> tuple[str, ...]:
@@ -154,7 +140,7 @@ def list_stage_layers(address: str) -> tuple[str, ...]:
     """
     folder, _, digest = address.removeprefix("oci-layout://").rpartition("@")
     try:
-        manifest = json.loads((LayerStore(folder=Path(folder)).blobs / digest.removeprefix("sha256:")).read_bytes())
+        manifest = json.loads(Path(folder, blob_path(digest)).read_bytes())
     except FileNotFoundError:
         return ()
     return tuple(layer["digest"] for layer in manifest["layers"])
@@ -259,12 +245,6 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     )
 
 
-LayerState = Literal["started", "done", "cached", "damaged"]
-"""`damaged`: a file of the layer in the store is damaged, and the layer is made again."""
-
-OnLayerEvent = Callable[[str, LayerState, float], None]
-"""Receives a layer's name, its state and the seconds that making it took."""
-
 LAYER_FORMAT = "2"  # version of the layers that this package makes: raised when the same wheels would give other bytes
 
 
@@ -297,7 +277,7 @@ class GroupMaker:
     compression: Compression
     fresh: bool
     source: WheelSource
-    report: OnLayerEvent
+    report: Callable[[str, StepState, float], None]
     folder: Path
     downloads: Executor
     processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
@@ -394,7 +374,7 @@ class GroupMaker:
             path.unlink(missing_ok=True)
 
     def _report_results(
-        self, blobs: Mapping[WheelLayer, Blob], state: LayerState, seconds: float | None
+        self, blobs: Mapping[WheelLayer, Blob], state: StepState, seconds: float | None
     ) -> list[LayerResult]:
         for layer in blobs:
             self.report(layer.name, state, seconds or 0.0)
@@ -413,7 +393,7 @@ def make_layers(
     *,
     source: WheelSource,
     compression: Compression,
-    on_event: OnLayerEvent,
+    on_event: OnEvent,
     removed: tuple[str, ...] = (),
     fresh: bool = False,
 ) -> tuple[LayerResult, ...]:
@@ -425,9 +405,9 @@ def make_layers(
     store.prepare()
     event_lock, cancellation = threading.Lock(), Cancellation()
 
-    def report(layer: str, state: LayerState, seconds: float) -> None:
+    def report(layer: str, state: StepState, seconds: float) -> None:
         with event_lock:
-            on_event(layer, state, seconds)
+            on_event(StepEvent(step=f"layer {layer}", state=state, seconds=round(seconds, 3)))
 
     folder = store.folder / "wheels" / token_hex(8)
     groups = split_lock(lock, removed)

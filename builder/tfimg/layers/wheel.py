@@ -5,8 +5,6 @@ the specification of binary distributions (packaging.python.org). `installer`, o
 scripts and RECORD.
 """
 
-from __future__ import annotations
-
 import base64
 import configparser
 import csv
@@ -105,7 +103,6 @@ class BlobWriter:
         self._files += 1
 
     def close(self) -> Blob:
-        """End the layer."""
         self._write(bytes(2 * tarfile.BLOCKSIZE))
         self._write_compressed(self._compressor.flush())
         return Blob(
@@ -165,7 +162,6 @@ class WheelFile(io.FileIO):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Seek within the file."""
         if whence == io.SEEK_SET and offset < 0:
             raise zipfile.BadZipFile("its directory starts before the archive")
         return super().seek(offset, whence)
@@ -322,9 +318,8 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
-    """An open wheel after all checks; `info` is its dist-info folder."""
+    """A wheel after all checks; `info` is its dist-info folder."""
 
-    archive: WheelZip
     info: str
     root: Scheme
     members: tuple[Member, ...]
@@ -332,12 +327,7 @@ class CheckedWheel:
 
 
 def unpack_wheel(
-    wheel: Path,
-    *,
-    shared: Sequence[str],
-    removed: Sequence[str] = (),
-    into: BlobWriter | None,
-    rest: BlobWriter | None,
+    wheel: Path, *, shared: Sequence[str], removed: Sequence[str] = (), into: BlobWriter | None, rest: BlobWriter | None
 ) -> None:
     """Write the files of a wheel that match `shared` to `into`, the others to `rest`.
 
@@ -362,7 +352,7 @@ def unpack_wheel(
                 is_shared = is_package and _matches(member.path, shared)
                 is_removed = is_package and any(fnmatch.fnmatchcase(member.path, pattern) for pattern in removed)
                 target = None if is_removed else into if is_shared else own
-                records.append(_write_member(target, member, checked.archive))
+                records.append(_write_member(target, member, archive))
         records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
         records.append((root, RecordEntry(f"{info}/RECORD", None, None)))
         with construct_record_file(
@@ -443,7 +433,7 @@ def check_wheel(filename: str, archive: WheelZip) -> CheckedWheel:
         top = place.removeprefix(site).partition("/")[0] if place.startswith(site) else info
         if top != info and _names_distribution(top):
             raise ValueError(f"{place!r} belongs to another distribution")
-    return CheckedWheel(archive=archive, info=info, root=root, members=members, scripts=scripts)
+    return CheckedWheel(info=info, root=root, members=members, scripts=scripts)
 
 
 def _names_distribution(component: str) -> bool:

@@ -15,21 +15,12 @@ from packaging.version import Version
 
 from tfimg.core import errors
 from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
-from tfimg.matrix.schema import (
-    PLATFORMS,
-    RUNTIME,
-    GpuDriver,
-    Matrix,
-    Platform,
-    Variant,
-    has_version_prefix,
-    minor_version,
-)
 from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec, with_variant
 
-PLATFORM_NAMES: Mapping[str, Platform] = {
+PLATFORM_NAMES: Mapping[str, schema.Platform] = {
     "amd64": "linux/amd64",
     "x86_64": "linux/amd64",
     "x86-64": "linux/amd64",
@@ -61,25 +52,19 @@ class Request:
     gpu: str | None = None
     variant: str | None = None
 
-    @property
-    def gpu_options(self) -> tuple[str, ...]:
-        """Options of the request that only a GPU image can meet."""
-        values = {"--cuda": self.cuda, "--cudnn": self.cudnn, "--gpu": self.gpu, "--driver": self.driver}
-        return tuple(option for option, value in values.items() if value is not None)
-
 
 def quote_argument(value: str) -> str:
     """Quote a value for a shell; zsh also expands words that begin with `=`."""
     return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
 
 
-def parse_platform(text: str) -> Platform:
+def parse_platform(text: str) -> schema.Platform:
     """Return the platform for `linux/arm64`, `arm64` or `aarch64`. Raises `UsageError`."""
     name = text.lower().removeprefix("linux/")
     if name not in PLATFORM_NAMES:
         raise UsageError(
             f"--platform {text!r} is not a platform that TensorFlow has wheels for.",
-            next_step=f"Write {' or '.join(PLATFORMS)}.",
+            next_step=f"Write {' or '.join(schema.PLATFORMS)}.",
         )
     return PLATFORM_NAMES[name]
 
@@ -115,7 +100,6 @@ def make_version_matcher(text: str, *, option: str, exact_parts: int = 3) -> Cal
 
 @cache
 def parse_version(version: str) -> Version:
-    """Parse a version once."""
     return Version(version)
 
 
@@ -179,12 +163,10 @@ class Condition:
 
     @property
     def criterion(self) -> Criterion:
-        """The property of images that the condition tests."""
         return CRITERIA[self.option]
 
     @property
     def source(self) -> str:
-        """The origin of the image's value."""
         return self.criterion.source
 
     def value(self, spec: ImageSpec) -> str | None:
@@ -197,12 +179,10 @@ class Condition:
         return {"--cuda": spec.gpu.cuda, "--cudnn": spec.gpu.libraries.cudnn, "--gpu": f"rows[{spec.row}]"}[self.option]
 
     def is_met_by(self, spec: ImageSpec) -> bool:
-        """Return whether an image meets the condition."""
         value = self.value(spec)
         return value is not None and self.accepts(value)
 
     def describe_value(self, spec: ImageSpec) -> str:
-        """Return the value of an image in words."""
         if self.option == "--gpu" and spec.gpu:
             return f"code for {' '.join(spec.gpu.architectures)}"
         if self.option == "--driver" and spec.driver:
@@ -215,7 +195,7 @@ class Condition:
         if self.option == "--gpu" or value is None:
             return None
         is_minor = self.option == "--cudnn" or (self.option == "--tf" and spec.is_newest_patch)
-        return minor_version(value) if is_minor else value
+        return schema.minor_version(value) if is_minor else value
 
     def path(self, spec: ImageSpec) -> str:
         """Return where the matrix states the value of an image."""
@@ -226,9 +206,9 @@ class Condition:
 class _DriverOfGpu(Condition):
     """The driver supports the GPU, and compiles PTX where a wheel has no code for it."""
 
-    matrix: Matrix
+    matrix: schema.Matrix
     capability: str
-    support: GpuDriver
+    support: schema.GpuDriver
 
     @property
     def source(self) -> str:
@@ -252,7 +232,7 @@ class _DriverOfGpu(Condition):
         return mode in ("ptx", "unproven")
 
 
-def list_conditions(matrix: Matrix, request: Request) -> Iterator[Condition]:
+def list_conditions(matrix: schema.Matrix, request: Request) -> Iterator[Condition]:
     """Yield all conditions of a request, in the order of explanations. Raises `UsageError` for an invalid value."""
     if request.tensorflow is not None:
         yield _version_condition("--tf", request.tensorflow)
@@ -286,7 +266,8 @@ def _version_condition(option: str, text: str, *, exact_parts: int = 3) -> Condi
 
 
 def _device(request: Request) -> Condition:
-    options = request.gpu_options
+    only_gpus = {"--cuda": request.cuda, "--cudnn": request.cudnn, "--gpu": request.gpu, "--driver": request.driver}
+    options = tuple(option for option, value in only_gpus.items() if value is not None)
     device = request.device or (GPU if options else CPU)
     implied = None if request.device else "nothing asks for an accelerator"
     if implied and options:
@@ -295,30 +276,32 @@ def _device(request: Request) -> Condition:
     return Condition("--device", device, f"device {device}", device.__eq__, implied, options)
 
 
-def _platform(matrix: Matrix, request: Request) -> Condition:
+def _platform(matrix: schema.Matrix, request: Request) -> Condition:
     is_arm64 = request.gpu is not None and is_arm64_gpu(matrix, request.gpu)
-    default = PLATFORMS[1] if is_arm64 else PLATFORMS[0]
+    default = schema.PLATFORMS[1] if is_arm64 else schema.PLATFORMS[0]
     platform = default if request.platform is None else parse_platform(request.platform)
     implied = None
     if request.platform is None:
         implied = f"as --gpu {quote_argument(request.gpu or '')} implies" if is_arm64 else "the default"
-    implied_by = ("--gpu",) if is_arm64 and platform == PLATFORMS[1] else ()
+    implied_by = ("--gpu",) if is_arm64 and platform == schema.PLATFORMS[1] else ()
     return Condition("--platform", request.platform or platform, platform, platform.__eq__, implied, implied_by)
 
 
-def _gpu(matrix: Matrix, name: str, capability: str) -> Condition:
+def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
     gpus = {f"rows[{number}]": row.gpu for number, row in enumerate(matrix.rows) if row.gpu}
     remark = None
     if parse_capability(capability) >= parse_capability(matrix.ptx.below):
         remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
     elif is_arm64_gpu(matrix, name):
-        remark = f"a {name} has an Arm processor (matrix.yaml: arm64_gpus)"
+        remark = (
+            f"TensorFlow's wheels for Arm processors, such as that of {name}, are for the CPU (matrix.yaml: arm64_gpus)"
+        )
     description = f"GPU {capability if name == capability else f'{name} ({capability})'}"
     accepts = cache(lambda row: find_execution_mode(matrix, gpus[row], capability) is not None)
     return Condition("--gpu", name, description, accepts, remark=remark)
 
 
-def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
+def _driver(matrix: schema.Matrix, text: str, capability: str | None) -> Condition:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", text):
         raise UsageError(
             f"--driver {text!r} is not the version of a driver.",
@@ -335,7 +318,7 @@ def _driver(matrix: Matrix, text: str, capability: str | None) -> Condition:
     condition = Condition("--driver", text, description, lambda lowest: version >= parse_version(lowest))
     if capability is None:
         return condition
-    support = matrix.gpu_drivers.get(capability, GpuDriver())
+    support = matrix.gpu_drivers.get(capability, schema.GpuDriver())
     below = support.below
     return _DriverOfGpu(
         option="--driver",
@@ -398,13 +381,16 @@ def _suggest_pattern(specs: Sequence[ImageSpec], pattern: str, variants: Sequenc
 
 
 def select_variants(
-    specs: Sequence[ImageSpec], patterns: Sequence[str], variants: Mapping[str, Variant], variant: str = RUNTIME
+    specs: Sequence[ImageSpec],
+    patterns: Sequence[str],
+    variants: Mapping[str, schema.Variant],
+    variant: str = schema.RUNTIME,
 ) -> tuple[ImageSpec, ...]:
     """Return the images that patterns select, each in the variant that its pattern ends in, else in `variant`.
 
     `2.18*-slim` selects the slim images of `2.18*`. Raises as `select_specs` and `with_variant` do.
     """
-    names = (RUNTIME, *variants)
+    names = (schema.RUNTIME, *variants)
     chosen: dict[str, list[str]] = {} if patterns else {variant: []}
     for pattern in patterns:
         ending = next((name for name in names if pattern.endswith(f"-{name}")), None)
@@ -434,12 +420,12 @@ def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
 
 def _matches(spec: ImageSpec, release: str, device: str | None, cuda: str | None, python: str | None) -> bool:
     if device == "cuda":
-        is_variant = spec.gpu is not None and (not cuda or has_version_prefix(spec.gpu.cuda, cuda))
+        is_variant = spec.gpu is not None and (not cuda or schema.has_version_prefix(spec.gpu.cuda, cuda))
     else:
         is_variant = spec.device == (device or CPU)
     return (
         is_variant
-        and spec.platform == PLATFORMS[0]
-        and has_version_prefix(spec.tensorflow, release)
+        and spec.platform == schema.PLATFORMS[0]
+        and schema.has_version_prefix(spec.tensorflow, release)
         and (spec.python == python if python else spec.is_default_python)
     )

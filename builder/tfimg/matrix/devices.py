@@ -1,18 +1,14 @@
 """Devices that images are for: one row of facts each, which the other packages ask for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Device = Literal["cpu", "gpu", "tpu"]
 
-CPU: Device = "cpu"
-"""The device of every machine: the default, which aliases of tags do not name."""
+CPU: Device = "cpu"  # the device of every machine: the default, which aliases of tags do not name
 
-GPU: Device = "gpu"
-"""The device that --cuda, --cudnn, --driver, --gpu and --gpus imply."""
+GPU: Device = "gpu"  # the device that --cuda, --cudnn, --driver, --gpu and --gpus imply
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,5 +71,4 @@ DEVICES: Mapping[Device, DeviceFacts] = {
 PACKAGES = tuple(sorted({name for facts in DEVICES.values() for names in facts.packages.values() for name in names}))
 """Distributions that contain TensorFlow for Linux, or that only depend on another one that does."""
 
-DEVICE_CHOICE = " or ".join(", ".join(DEVICES).rsplit(", ", 1))
-"""All devices, in a sentence."""
+DEVICE_CHOICE = " or ".join(", ".join(DEVICES).rsplit(", ", 1))  # all devices, in a sentence

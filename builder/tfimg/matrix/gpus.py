@@ -1,8 +1,7 @@
 """GPUs that a wheel supports: with compiled code, or with PTX that the driver compiles at first start."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Literal
 
@@ -12,8 +11,7 @@ from tfimg.core.errors import UsageError
 from tfimg.matrix.schema import Gpu, GpuDriver, Matrix
 from tfimg.matrix.spec import ImageSpec
 
-ExecutionMode = Literal["code", "ptx", "unproven"]
-"""How a wheel runs on a GPU; unproven: with PTX, and reports differ."""
+ExecutionMode = Literal["code", "ptx", "unproven"]  # how a wheel runs on a GPU; unproven: with PTX, and reports differ
 
 
 def parse_capability(name: str) -> tuple[int, int]:
@@ -32,9 +30,8 @@ def find_gpu(matrix: Matrix, text: str) -> str:
     capabilities = {name: capability for capability, names in matrix.gpus.items() for name in names}
     if found := find_gpu_name(matrix, text):
         return capabilities[found]
-    close = get_close_matches(text.lower(), [name.lower() for name in capabilities], n=4)
-    similar = [name for name in capabilities if name.lower() in close]
-    known = f"similar names are {', '.join(similar)}" if similar else f"it has {', '.join(capabilities)}"
+    similar = _find_similar(capabilities, text)
+    known = f"similar names are {', '.join(similar)}" if similar else f"it has {', '.join(EXAMPLES)} and others"
     raise UsageError(
         f"--gpu {text!r} is not a GPU of the matrix: {known}.",
         next_step="Write a name of the matrix, or the GPU's compute capability, for example sm_75 or 7.5 "
@@ -42,24 +39,88 @@ def find_gpu(matrix: Matrix, text: str) -> str:
     )
 
 
+EXAMPLES = ("T4", "A100", "RTX 4090", "Quadro RTX 6000")
+
+SERIES = re.compile(r"(?:(?:nvidia|geforce|tesla|quadro|grid|jetson|agx) ?)+")
+"""What may stand before a name of the matrix."""
+
+VGPU = re.compile(r"(?P<board>.+?)-(?:[0-9]{1,2}-)?[0-9]{1,3}[ABCQ][0-9]?", re.IGNORECASE)
+"""A virtual GPU: `GRID T4-16Q`, `NVIDIA A100-4-20C`, `GRID T4-2B4`: the board, slices of MIG, GB of memory, the series
+(NVIDIA vGPU software, User Guide, Virtual GPU Types Reference)."""
+
+BOARD_VARIANT = re.compile(r"(?<=[0-9])[DLMPSX]{1,2}$", re.IGNORECASE)
+"""Memory and form of a virtual GPU's board, which its capability does not depend on: `V100DX`, `RTX6000P`, `H100XM`."""
+
+MODEL_VARIANT = re.compile(r"(?<=[0-9])(?:ti|super|d)+$")
+"""A variant of a GeForce that people write without a blank: `RTX 3060Ti`."""
+
+
 def find_gpu_name(matrix: Matrix, text: str) -> str | None:
-    """Return the matrix's name of a GPU: `tesla-t4`, `NVIDIA A100-SXM4-40GB` → `T4`, `A100`."""
-    names = (name for names in matrix.gpus.values() for name in names)
-    # The longest: `GTX 1080 Ti` also matches `GTX 1080`.
-    return max((name for name in names if _matches(text, name)), key=len, default=None)
+    """Return the matrix's name of a GPU: `tesla-t4`, `NVIDIA A100-SXM4-40GB`, `GRID A100D-20C` → `T4`, `A100`, `A100`.
+
+    A name that begins with `Quadro` is only found with it: a Quadro RTX 6000 is not an RTX 6000 Ada.
+    """
+    names = [name for names in matrix.gpus.values() for name in names]
+    vgpu = VGPU.fullmatch(text.strip())
+    if vgpu is None:
+        return _match(names, text)
+    boards = (vgpu["board"], BOARD_VARIANT.sub("", vgpu["board"]))
+    # The virtual GPUs of a Quadro RTX 6000 are called RTX6000-24Q.
+    quadros = (f"Quadro {SERIES.sub('', board.lower())}" for board in boards)
+    return next(filter(None, (_match(names, board) for board in (*boards, *quadros))), None)
 
 
 def is_arm64_gpu(matrix: Matrix, text: str) -> bool:
-    """Return whether a GPU is combined with an Arm processor."""
-    return any(_matches(text, name) for name in matrix.arm64_gpus)
+    return _match(matrix.arm64_gpus, text) is not None
 
 
-def _matches(text: str, name: str) -> bool:
-    """Return whether a text is a GPU's name, possibly with maker and series before it and memory or form after it."""
-    gap = r"[ _-]*"
-    words = gap.join(map(re.escape, name.split()))
-    pattern = rf" *(?:(?:nvidia|geforce|tesla|quadro){gap})*{words}(?:[ _-][ -~]*)?"
-    return re.fullmatch(pattern, text, re.IGNORECASE) is not None
+def find_capabilities(matrix: Matrix, beginning: str) -> set[str]:
+    """Return the capabilities of all GPUs whose names begin so: `GeForce RTX 208` → `sm_75`.
+
+    With its series if there is such a name: `Quadro RTX 600` → `sm_75`, `RTX 600` → `sm_89`.
+    """
+    for start in filter(None, map(_compact, _forms(beginning))):
+        found = {sm for sm, names in matrix.gpus.items() for name in names if _compact(name).startswith(start)}
+        if found:
+            return found
+    return set()
+
+
+def _match(names: Iterable[str], text: str) -> str | None:
+    """Return the longest name that a text begins with, whatever maker and series before and memory or form after it."""
+    known = {_compact(name): name for name in names}
+    found = set()
+    for form in _forms(text):
+        for end in (*(gap.start() for gap in re.finditer(" ", form)), len(form)):
+            beginning = _compact(form[:end])
+            found |= {beginning, MODEL_VARIANT.sub("", beginning)} & set(known)
+    return known[max(found, key=len)] if found else None
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """Return a name in lower case with blanks as the only separators: as it is, and without maker and series."""
+    if not text.isprintable():
+        return ()
+    words = re.sub(r"[ _-]+", " ", text.lower()).strip()
+    unmade = re.sub(r"^nvidia ?", "", words)
+    series = SERIES.match(words)
+    return (unmade, words[series.end() :]) if series else (words,)
+
+
+def _compact(name: str) -> str:
+    return re.sub(r"[ _-]", "", name.lower())
+
+
+def _find_similar(names: Iterable[str], text: str) -> list[str]:
+    """Return the names with the number and the words of a text, else those that are written like it."""
+    plain = (_forms(text) or ("",))[-1]
+    number, words = re.search(r"[0-9]{3,}", plain), set(re.findall("[a-z]+", plain))
+    if number:
+        whole = re.compile(rf"(?<![0-9]){number[0]}(?![0-9])")
+        if same := [name for name in names if whole.search(name) and all(word in name.lower() for word in words)]:
+            return same
+    close = get_close_matches(plain, [name.lower() for name in names], n=4)
+    return [name for name in names if name.lower() in close]
 
 
 def find_driver_floor(matrix: Matrix, spec: ImageSpec, capability: str | None) -> str | None:

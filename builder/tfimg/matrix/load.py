@@ -1,10 +1,7 @@
 """Parse matrix.yaml, and report every problem with its path."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -13,16 +10,15 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from tfimg.core.documents import InvalidYaml
+from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import MatrixError
 from tfimg.matrix.rules import RULES
 from tfimg.matrix.schema import Matrix
 
 MAX_CHARACTERS = 1 << 17
-"""Length of a text. Our matrix has 33,000 characters; ruamel, in Python, reads 35,000 a second."""
+"""Length of a text. Our matrix has 33,000 characters; a pure Python reader takes a second for as many."""
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's; PyYAML of some distributions is without."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's; PyYAML of some distributions is without
 
 
 @lru_cache(maxsize=4)
@@ -33,7 +29,7 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     """
     try:
         matrix = Matrix.model_validate(read_yaml(text))
-    except InvalidYaml as error:
+    except InvalidDocument as error:
         raise MatrixError([str(error)], source=source) from None
     except ValidationError as error:
         raise MatrixError([*describe_schema_errors(error)], source=source) from None
@@ -44,96 +40,94 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
 
 
 def read_yaml(text: str, *, max_characters: int = MAX_CHARACTERS) -> Any:
-    """Parse YAML without anchors, tags, merge keys, duplicate keys and deep nesting. Raises `InvalidYaml`.
+    """Parse one document of YAML 1.2 without anchors, tags, duplicate keys and deep nesting. Raises `InvalidDocument`.
 
-    libyaml, in C, reads the part of YAML that our matrix is written in; all else, and every problem, is ruamel's, which
-    takes 20 times as long.
+    Dates are text, so that the schema reports an impossible one by its path.
     """
     if len(text) > max_characters:
-        raise InvalidYaml(f"the text: it has {len(text)} characters, and at most {max_characters} are read")
-    with suppress(Unusual, yaml.YAMLError):
-        return read_usual_yaml(text)
-    from tfimg.matrix.strict_yaml import read_strict_yaml
-
-    return read_strict_yaml(text)
-
-
-class Unusual(Exception):
-    """A text has YAML that `read_usual_yaml` does not read."""
-
-
-MAX_DEPTH, MAX_VALUES = 12, 5000
-"""Nesting, and keys and values, of a usual text. Our matrix has 7 and 2,200."""
-
-_UNUSUAL = re.compile(r"[^\n -\[\]-~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]|[|>][-+0-9]*#")
-"""Line breaks of YAML 1.1 alone, tabs, backslashes, what no YAML has, and comments that libyaml alone takes."""
-
-_TEXT = re.compile(
-    r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z].*|[0-9].* .*|[0-9]{4}-[0-9]{2}(-[0-9]{2})?",
-    re.DOTALL | re.IGNORECASE,
-)
-"""What is text without quotes in every version of YAML; a date is text to the schema."""
-
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+        raise InvalidDocument(f"the text: it has {len(text)} characters, and at most {max_characters} are read")
+    if wrong := re.search("[\x85\u2028\u2029]", text):
+        raise InvalidDocument(f"the text: U+{ord(wrong[0]):04X} breaks lines in YAML 1.1 alone")
+    try:
+        return _Reader(_LOADER(text).get_event).read_document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
+        raise InvalidDocument(f"{where}: {error.problem}") from None
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
+        raise InvalidDocument(f"the text: {str(error).splitlines()[0]}") from None
 
 
-def read_usual_yaml(text: str) -> Any:
-    """Parse a document of texts and decimal numbers, which YAML 1.1 and 1.2 read alike.
+MAX_DEPTH, MAX_VALUES = 20, 10_000  # nesting, and keys and values, of a text. Our matrix has 7 and 2,200
 
-    Raises `Unusual` for anything else, and `yaml.YAMLError` for what libyaml cannot parse.
-    """
-    if _UNUSUAL.search(text):
-        raise Unusual
-    return _UsualReader(_LOADER(text).get_event).read_document()
+_WORDS = {"": None, "~": None} | {
+    form: value
+    for word, value in (("null", None), ("true", True), ("false", False))
+    for form in (word, word.title(), word.upper())
+}
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+"""Null, booleans and decimal numbers of the core schema (YAML 1.2, 10.3.2); all else is text."""
 
 
 @dataclass
-class _UsualReader:
+class _Reader:
+    """Builds values from the events of a parser."""
+
     next_event: Callable[[], Any]
     values: int = 0
 
     def read_document(self) -> Any:
-        kinds = (yaml.StreamStartEvent, yaml.DocumentStartEvent, None, yaml.DocumentEndEvent, yaml.StreamEndEvent)
-        value = None
-        for kind in kinds:
-            event = self.next_event()
-            if kind is None:
-                value = self.read_value(event, in_flow=False, depth=1)
-            elif not isinstance(event, kind) or getattr(event, "explicit", False):
-                raise Unusual  # a directive may say how the text is to be read
+        self.next_event()  # the beginning of the stream
+        start = self.next_event()
+        if not isinstance(start, yaml.DocumentStartEvent):
+            return None
+        value = self.read_value(self.next_event(), depth=1)
+        self.next_event()  # the end of the document
+        if not isinstance(event := self.next_event(), yaml.StreamEndEvent):
+            raise _error("another document begins", event)
         return value
 
-    def read_value(self, event: Any, *, in_flow: bool, depth: int) -> Any:
-        self.values += 1
-        if event.anchor or event.tag or depth > MAX_DEPTH or self.values > MAX_VALUES:
-            raise Unusual
+    def read_value(self, event: Any, *, depth: int) -> Any:
+        self._check(event, depth)
         if isinstance(event, yaml.ScalarEvent):
-            return _read_scalar(event, in_flow)
-        in_flow, depth = in_flow or bool(event.flow_style), depth + 1
+            return event.value if event.style else _read_plain(event.value)
         if isinstance(event, yaml.SequenceStartEvent):
             items = []
             while not isinstance(event := self.next_event(), yaml.SequenceEndEvent):
-                items.append(self.read_value(event, in_flow=in_flow, depth=depth))
+                items.append(self.read_value(event, depth=depth + 1))
             return items
         found: dict[Any, Any] = {}
         while not isinstance(event := self.next_event(), yaml.MappingEndEvent):
-            key = self.read_value(event, in_flow=in_flow, depth=depth)
-            if isinstance(key, dict | list) or key in found:
-                raise Unusual
-            found[key] = self.read_value(self.next_event(), in_flow=in_flow, depth=depth)
+            key = self.read_value(event, depth=depth + 1)
+            if isinstance(key, dict | list):
+                raise _error("a key is a list or mapping", event)
+            if key in found:
+                raise _error(f"{key!r} is there twice", event)
+            found[key] = self.read_value(self.next_event(), depth=depth + 1)
         return found
 
+    def _check(self, event: Any, depth: int) -> None:
+        self.values += 1
+        if event.anchor:
+            raise _error(f"{event.anchor!r} is an anchor or alias: write the value out", event)
+        if event.tag:
+            raise _error(f"{event.tag!r} is a tag: write the plain value", event)
+        if depth > MAX_DEPTH:
+            raise _error(f"nested more than {MAX_DEPTH} deep", event)
+        if self.values > MAX_VALUES:
+            raise _error(f"more than {MAX_VALUES} values", event)
 
-def _read_scalar(event: yaml.ScalarEvent, in_flow: bool) -> str | int:
-    text: str = event.value
-    if event.style in ("|", ">"):
-        if text and "\n" not in text:  # the two parsers differ about blank lines and comments around
-            return text
-    elif event.style or (_TEXT.fullmatch(text) and not (in_flow and ":" in text)):
+
+def _read_plain(text: str) -> object:
+    if text in _WORDS:
+        return _WORDS[text]
+    if not _NUMBER.fullmatch(text):
         return text
-    elif _NUMBER.fullmatch(text):
-        return int(text)
-    raise Unusual
+    return int(text) if text.lstrip("+-").isdigit() and len(text) < 20 else float(text)
+
+
+def _error(problem: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 def describe_schema_errors(error: ValidationError) -> Iterator[str]:

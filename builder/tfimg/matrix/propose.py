@@ -4,8 +4,6 @@ A release joins the row of its minor if all facts that `tfimg matrix check` comp
 own, made of what its wheels state and, for what they do not, of the row before. What it cannot prove is marked.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable
 from datetime import date, timedelta
@@ -104,7 +102,6 @@ def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Ve
 
 
 def _make_release(version: Version, survey: IndexSurvey, row: Row, today: date) -> Release:
-    """Return a release as an entry of a row."""
     wheels, last = survey.wheels_of(version), row.tensorflow[-1]
     days = [wheel.uploaded for wheel in wheels if wheel.uploaded]
     ranges = list_requirements((wheel for wheel in wheels if wheel.package == "tensorflow-tpu"), "libtpu")

@@ -1,7 +1,5 @@
 """Refuse a request that no image meets: the condition, its source, and the nearest image."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,8 +23,7 @@ from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import Gap, ImageSpec, find_gaps
 
-MAX_REQUESTS = 3
-"""Alternative requests in a message."""
+MAX_REQUESTS = 3  # alternative requests in a message
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +37,6 @@ class _Alternative:
 
     @property
     def request(self) -> str:
-        """The request as options of the command line."""
         return " ".join(f"{option} {quote_argument(value)}" for option, value in self.values.items())
 
 
@@ -104,7 +100,6 @@ def _is_reached(alternative: _Alternative, matrix: Matrix, specs: Sequence[Image
 
 @cache
 def find_version(text: str) -> str | None:
-    """Return the first version in a text."""
     found = re.search(r"[0-9]+(\.[0-9]+)*(\.?(rc|post|dev)[0-9]+)?", text)
     return found[0] if found else None
 
@@ -115,11 +110,9 @@ def _number(version: str) -> int:
     return 100 * major + minor
 
 
-MIN_RUN = 5
-"""Neighbouring values from which on only the first and last are printed."""
+MIN_RUN = 5  # neighbouring values from which on only the first and last are printed
 
-RELEASE = "\0"
-"""Placeholder for the release in a reason."""
+RELEASE = "\0"  # placeholder for the release in a reason
 
 
 def make_refusal(

@@ -5,8 +5,6 @@ row's default Python, else with the newest. Without `device`, a request that nam
 for a GPU, any other for a CPU. Without `platform` it is for linux/amd64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Rules between the parts of a matrix, each a plain function in one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date
 
@@ -11,9 +9,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tfimg.matrix.schema import RUNTIME, Gpu, Matrix, Release, minor_version
-from tfimg.matrix.support_ends import find_debian_release
-
-Rule = Callable[[Matrix, date], Iterator[str]]
 
 
 def _releases(matrix: Matrix) -> Iterator[tuple[str, Release]]:
@@ -102,7 +97,7 @@ def ends_are_of_known_things(matrix: Matrix, _: date) -> Iterator[str]:
     known: Mapping[str, tuple[Mapping[str, object], Collection[str | None]]] = {
         "python": (facts.python, set(matrix.bases)),
         "official_images": (facts.official_images, set(matrix.bases)),
-        "debian": (facts.debian, {find_debian_release(matrix, base) for base in matrix.bases.values()}),
+        "debian": (facts.debian, {base.codename for base in matrix.bases.values()}),
         "tensorflow": (facts.tensorflow, {minor_version(release.version) for _, release in _releases(matrix)}),
     }
     for part, (entries, names) in known.items():
@@ -190,7 +185,7 @@ def risks_are_accepted_once(matrix: Matrix, _: date) -> Iterator[str]:
             seen.setdefault(key, i)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[Matrix, date], Iterator[str]], ...] = (
     releases_stand_once,
     releases_are_in_order,
     dates_are_in_order,

@@ -1,7 +1,5 @@
 """Schema of matrix.yaml."""
 
-from __future__ import annotations
-
 import json
 import re
 from calendar import monthrange
@@ -14,23 +12,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from tfimg.core.text import list_first
+from tfimg.core.text import list_first, quote_value
 from tfimg.matrix.devices import Device
-
-
-def _short(value: object) -> str:
-    """Return a wrong value, shortened for a message."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no number of thousands of digits
-        text = "the number"
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _quoted(value: object) -> object:
     if isinstance(value, float | int) and not isinstance(value, bool):
         # YAML reads 3.10 as the number 3.1: a version that lost its zero cannot be told from one that had none.
-        raise ValueError(f"{_short(value)} is a number to YAML; write the version in quotes")
+        raise ValueError(f"{quote_value(value)} is a number to YAML; write the version in quotes")
     return value
 
 
@@ -38,11 +27,11 @@ def _version(value: str) -> str:
     try:
         version = Version(value)
     except ValueError:
-        raise ValueError(f"{_short(value)} is not a version (PEP 440)") from None
+        raise ValueError(f"{quote_value(value)} is not a version (PEP 440)") from None
     if version.local or version.epoch:
-        raise ValueError(f"{_short(value)} cannot be part of a tag: leave the epoch and what follows + out")
+        raise ValueError(f"{quote_value(value)} cannot be part of a tag: leave the epoch and what follows + out")
     if not re.fullmatch(r"[0-9][0-9a-z.]{0,40}", value):
-        raise ValueError(f"{_short(value)} cannot be part of a tag: at most 40 digits, small letters and dots")
+        raise ValueError(f"{quote_value(value)} cannot be part of a tag: at most 40 digits, small letters and dots")
     return value
 
 
@@ -51,7 +40,7 @@ def _specifier(value: str) -> str:
         # Also what only fails in use: === has no order, and Python reads no number of thousands of digits.
         SpecifierSet(value).is_disjoint(SpecifierSet(">=0"))
     except ValueError:
-        raise ValueError(f"{_short(value)} is not a version range such as '>=9.3,<10'") from None
+        raise ValueError(f"{quote_value(value)} is not a version range such as '>=9.3,<10'") from None
     return value
 
 
@@ -59,7 +48,7 @@ def _requirement(value: str) -> str:
     try:
         Requirement(value).specifier.is_disjoint(SpecifierSet(">=0"))
     except (ValueError, RecursionError):  # the latter: brackets nested too deeply
-        raise ValueError(f"{_short(value)} is not a requirement such as 'setuptools<82'") from None
+        raise ValueError(f"{quote_value(value)} is not a requirement such as 'setuptools<82'") from None
     return value
 
 
@@ -67,7 +56,7 @@ def _day(value: object) -> object:
     # pydantic also takes seconds since 1970, which is what a day without its dashes would be.
     text = value if isinstance(value, str) else ""
     if not isinstance(value, date) and not re.fullmatch(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}", text):
-        raise ValueError(f"{_short(value)} is not a day such as 2024-05-01")
+        raise ValueError(f"{quote_value(value)} is not a day such as 2024-05-01")
     return value
 
 
@@ -113,10 +102,11 @@ class MatrixModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-RUNTIME = "runtime"
-"""The variant of an image whose identifier and tags name none: TensorFlow with its dependencies."""
+RUNTIME = "runtime"  # the variant of an image whose identifier and tags name none: TensorFlow with its dependencies
 
 VariantName = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
+PackagePattern = Annotated[str, Field(pattern=r"^[a-z0-9*]+([-*][a-z0-9*]+)*$", max_length=100)]
+"""Pattern of names of Python packages, e.g. `nvidia-*`."""
 SystemPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,80}$")]
 """Name of a Debian package (Debian policy, 5.6.7)."""
 FilePattern = Annotated[str, Field(pattern=r"^[^\s/'\"\\$`][^\s'\"\\$`]{0,200}$")]
@@ -147,16 +137,10 @@ class Variant(MatrixModel):
     command: tuple[Sentence, ...] = Field(default=(), description="Program that a container starts; none: python")
 
 
-AdvisoryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
-
-MAX_NAMED = 3
-"""Advisories that a message names."""
-
-
 class AcceptedRisk(MatrixModel):
     """Vulnerabilities of a package that images keep for now, for one reason."""
 
-    advisories: tuple[AdvisoryName, ...] = Field(
+    advisories: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")], ...] = Field(
         min_length=1, description="Identifiers or aliases of the advisories, e.g. CVE-2026-1234"
     )
     package: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{0,99}$")] = Field(
@@ -169,10 +153,9 @@ class AcceptedRisk(MatrixModel):
     review_by: Day = Field(description="Last day of the acceptance; after it, `audit` and `check` fail")
 
     def __str__(self) -> str:
-        return f"{list_first(self.advisories, MAX_NAMED)} of {self.package}"
+        return f"{list_first(self.advisories, 3)} of {self.package}"
 
     def matches_image(self, identifier: str) -> bool:
-        """Return whether it is about an image."""
         return fnmatchcase(identifier, self.images)
 
 
@@ -194,11 +177,11 @@ def check_repository_name(value: str) -> str:
     return value
 
 
-Platform = Literal["linux/amd64", "linux/arm64"]
-"""Operating system and processor, as in the engine."""
+Platform = Literal["linux/amd64", "linux/arm64"]  # operating system and processor, as in the engine
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 """The processor of a platform, as in wheels and the kernel."""
+PLATFORM_OF: dict[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
 RepositoryText = Annotated[str, AfterValidator(check_repository_name)]
 
@@ -379,6 +362,10 @@ class Matrix(MatrixModel):
     bases: dict[MinorText, Base]
     end_of_life: EndOfLife = Field(default_factory=EndOfLife, description="When security fixes end")
     constraints: dict[str, Constraint] = Field(default_factory=dict)
+    fixed: dict[PackagePattern, Sentence] = Field(
+        {"*": "this matrix does not say which packages may move"},
+        description="Patterns of packages that extra packages do not move, and why; none: no package moves",
+    )
     accepted_risks: tuple[AcceptedRisk, ...] = Field(
         (), description="Vulnerabilities that images keep for now, and why"
     )

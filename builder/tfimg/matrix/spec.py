@@ -1,35 +1,21 @@
 """Images of the matrix: their facts and identifiers, and the gaps between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError
+from tfimg.matrix import schema
 from tfimg.matrix.devices import DEVICES, GPU, Device
-from tfimg.matrix.schema import (
-    PLATFORMS,
-    RUNTIME,
-    Base,
-    Constraint,
-    Gpu,
-    Matrix,
-    Platform,
-    Release,
-    Row,
-    Variant,
-)
 from tfimg.matrix.support_ends import SupportEnd, find_support_ends
 
-EXTRA_SUFFIX = "-own"
-"""End of the identifier and the tags of an image with extra packages."""
+EXTRA_SUFFIX = "-own"  # end of the identifier and the tags of an image with extra packages
 
-CUSTOM_PREFIX = "custom-"
-"""Start of the identifier and of the only tag of an image of a custom wheel."""
+CUSTOM_PREFIX = "custom-"  # start of the identifier and of the only tag of an image of a custom wheel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +36,12 @@ class CustomWheel:
     """The TensorFlow of a custom image: a wheel that a user supplies, and its SHA-256 in hexadecimal.
 
     `lock` are the parts of the lock of an image that is there already, whose wheel need not be: its labels tell it.
+    `facts` are what `tfimg.custom` knows of the image, in JSON.
     """
 
     file: Path
     sha256: str
+    facts: str = ""
     lock: tuple[tuple[str, str], ...] = ()
 
 
@@ -65,7 +53,8 @@ class ImageSpec:
     `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
-    packages that may be newer than the cut-off; `waived` are checks that the image need not pass, with reasons.
+    packages that may be newer than the cut-off; `fixed` are patterns of the packages that extra packages do not move,
+    with reasons; `waived` are checks that the image need not pass, with reasons.
     `support_ends` are the published ends of security fixes, the earliest first. `variants` are the variant and those
     that it extends, the most general first; `own` are extra packages. `wheel` is the TensorFlow of a custom image,
     whose facts are the wheel's and whose row is the nearest one.
@@ -76,33 +65,34 @@ class ImageSpec:
     tensorflow: str
     python: str
     device: Device
-    platform: Platform
+    platform: schema.Platform
     package: str
     is_default_python: bool
     is_newest_patch: bool
     is_newest: bool
     released: date
     cutoff: date
-    base: Base
+    base: schema.Base
     numpy: str
     keras: str
-    gpu: Gpu | None
+    gpu: schema.Gpu | None
     driver: str | None
     libraries: tuple[tuple[str, str], ...]
     libtpu: str | None
-    constraints: tuple[Constraint, ...]
+    constraints: tuple[schema.Constraint, ...]
     newer: tuple[str, ...]
+    fixed: tuple[tuple[str, str], ...]
     waived: tuple[tuple[str, str], ...]
     support_ends: tuple[SupportEnd, ...] = ()
-    variant: str = RUNTIME
-    variants: tuple[tuple[str, Variant], ...] = ()
+    variant: str = schema.RUNTIME
+    variants: tuple[tuple[str, schema.Variant], ...] = ()
     extra: ExtraPackages | None = None
     wheel: CustomWheel | None = None
 
     @property
     def suffix(self) -> str:
         """End of identifier and tags for variant and extra packages: `-jupyter`, `-jupyter-own`; none: runtime."""
-        return ("" if self.variant == RUNTIME else f"-{self.variant}") + (EXTRA_SUFFIX if self.extra else "")
+        return ("" if self.variant == schema.RUNTIME else f"-{self.variant}") + (EXTRA_SUFFIX if self.extra else "")
 
     @property
     def runtime(self) -> str:
@@ -132,7 +122,6 @@ class ImageSpec:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The ports of the variant's programs."""
         return tuple(variant.port for _, variant in self.variants if variant.port)
 
     @property
@@ -150,6 +139,10 @@ class ImageSpec:
         """Patterns of the packages' modules that get no byte code."""
         return tuple(pattern for _, variant in self.variants for pattern in variant.uncompiled)
 
+    def is_fixed(self, name: str) -> bool:
+        """Return whether extra packages do not move a package of the image."""
+        return any(fnmatchcase(name, pattern) for pattern, _ in self.fixed)
+
     @property
     def minor(self) -> str:
         """TensorFlow minor, e.g. `2.15`."""
@@ -164,11 +157,11 @@ class Gap:
     reason: str
     path: str
     device: Device | None = None
-    platform: Platform | None = None
+    platform: schema.Platform | None = None
     python: str | None = None
 
 
-def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageSpec, ...]:
+def expand_matrix(matrix: schema.Matrix, *, local_wheels: bool = False) -> tuple[ImageSpec, ...]:
     """Return every image, sorted by release (oldest first), platform, device and Python.
 
     With `local_wheels`, include those whose libtpu is not on the package index.
@@ -196,7 +189,7 @@ def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageS
             specs,
             key=lambda spec: (
                 Version(spec.tensorflow),
-                PLATFORMS.index(spec.platform),
+                schema.PLATFORMS.index(spec.platform),
                 list(DEVICES).index(spec.device),
                 Version(spec.python),
             ),
@@ -204,13 +197,13 @@ def expand_matrix(matrix: Matrix, *, local_wheels: bool = False) -> tuple[ImageS
     )
 
 
-def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
+def find_gaps(matrix: schema.Matrix) -> tuple[Gap, ...]:
     """Return the gaps of all releases: devices of platforms, and Pythons with a wheel but no image."""
     places = (
         _gap(number, row, release, device, platform)
         for number, row in enumerate(matrix.rows)
         for release in row.tensorflow
-        for platform in PLATFORMS
+        for platform in schema.PLATFORMS
         for device in DEVICES
     )
     pythons = (
@@ -223,7 +216,13 @@ def find_gaps(matrix: Matrix) -> tuple[Gap, ...]:
 
 
 def _gap(
-    number: int, row: Row, release: Release, device: Device, platform: Platform, *, local_wheels: bool = False
+    number: int,
+    row: schema.Row,
+    release: schema.Release,
+    device: Device,
+    platform: schema.Platform,
+    *,
+    local_wheels: bool = False,
 ) -> Gap | None:
     """Return why a release has no image for a device and platform; None if it has."""
     row_path = f"rows[{number}]"
@@ -243,14 +242,13 @@ def _gap(
     return Gap(tensorflow=release.version, device=device, platform=platform, reason=reason, path=path)
 
 
-def _spec(matrix: Matrix, number: int, release: Release, device: Device, platform: Platform, python: str) -> ImageSpec:
+def _spec(
+    matrix: schema.Matrix, number: int, release: schema.Release, device: Device, platform: schema.Platform, python: str
+) -> ImageSpec:
     row = matrix.rows[number]
     gpu = row.gpu if device == GPU else None
-    variant = f"cuda{gpu.cuda}" if gpu else device
-    # The most common platform is not named.
-    suffix = "" if platform == PLATFORMS[0] else f"-{platform.partition('/')[2]}"
     return ImageSpec(
-        identifier=f"{release.version}-{variant}-py{python}{suffix}",
+        identifier=make_identifier(release.version, gpu or device, python, platform),
         row=number,
         tensorflow=release.version,
         python=python,
@@ -271,12 +269,19 @@ def _spec(matrix: Matrix, number: int, release: Release, device: Device, platfor
         libtpu=release.tpu.libtpu if DEVICES[device].pairs_with and release.tpu else None,
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
+        fixed=tuple(matrix.fixed.items()),
         waived=tuple(row.waives.items()),
         support_ends=find_support_ends(matrix, tensorflow=release.version, python=python, base=matrix.bases[python]),
     )
 
 
-def list_libraries(matrix: Matrix, gpu: Gpu) -> tuple[tuple[str, str], ...]:
+def make_identifier(release: str, device: Device | schema.Gpu, python: str, platform: schema.Platform) -> str:
+    """Return for example `2.15.1-cuda12.2-py3.11`; the most common platform is not named."""
+    suffix = "" if platform == schema.PLATFORMS[0] else f"-{platform.partition('/')[2]}"
+    return f"{release}-{device if isinstance(device, str) else f'cuda{device.cuda}'}-py{python}{suffix}"
+
+
+def list_libraries(matrix: schema.Matrix, gpu: schema.Gpu) -> tuple[tuple[str, str], ...]:
     """Return NVIDIA's wheels of a row with their exact versions, by name."""
     chosen = gpu.libraries
     major = chosen.toolkit.partition(".")[0]
@@ -291,14 +296,14 @@ def parse_release(identifier: str) -> str:
     return identifier.removeprefix(CUSTOM_PREFIX).partition("-")[0].replace("_", "+")
 
 
-def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, Variant]) -> ImageSpec:
+def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, schema.Variant]) -> ImageSpec:
     """Return the image of a variant. Raises `ResolutionError` for one that the matrix does not have."""
-    if name == RUNTIME:
+    if name == schema.RUNTIME:
         return spec
     if name not in variants:
         raise ResolutionError(
             f"The matrix has no variant {name!r}.",
-            next_step=f"Choose one of {', '.join([RUNTIME, *variants])} with --variant.",
+            next_step=f"Choose one of {', '.join([schema.RUNTIME, *variants])} with --variant.",
         )
     chain = [(name, variants[name])]
     while (base := chain[0][1].extends) is not None:

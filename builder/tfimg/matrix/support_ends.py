@@ -1,7 +1,5 @@
 """When the parts of an image get their last security fixes, as those say who publish them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ class SupportEnd:
     source: str
 
     def has_ended(self, today: date) -> bool:
-        """Return whether the last day is over."""
         return self.ends < today
 
     def describe(self, today: date) -> str:
@@ -33,7 +30,7 @@ class SupportEnd:
 def find_support_ends(matrix: Matrix, *, tensorflow: str, python: str, base: Base | None) -> tuple[SupportEnd, ...]:
     """Return the published ends of an image's parts, the earliest first: Python, base, Debian, TensorFlow."""
     facts, minor = matrix.end_of_life, minor_version(tensorflow)
-    debian = find_debian_release(matrix, base) if base else None
+    debian = base.codename if base else None
     found = [
         (f"Python {python}", facts.python.get(python)),
         (f"The official image of Python {python}", facts.official_images.get(python)),
@@ -51,12 +48,6 @@ def find_support_ends_of(matrix: Matrix, identifier: str) -> tuple[SupportEnd, .
         return None
     python = found["python"]
     return find_support_ends(matrix, tensorflow=found["tensorflow"], python=python, base=matrix.bases.get(python))
-
-
-def find_debian_release(matrix: Matrix, base: Base) -> str | None:
-    """Return the Debian release of a base: its suite, else the end of the image's tag if the matrix knows it."""
-    named = base.suite or base.image.rpartition("-")[2]
-    return named if base.suite or named in matrix.end_of_life.debian else None
 
 
 def describe_ended(ends: Iterable[SupportEnd], today: date) -> Iterator[str]:

@@ -4,8 +4,6 @@ Each check is a plain function in one table. Facts that wheels do not state (cuD
 reasons) are not compared; the matrix's header names their sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,16 +17,12 @@ from tfimg.core.errors import MatrixMismatch, NetworkError, UnknownTensorFlow
 from tfimg.index.client import Index, IndexedWheel, make_environment, select_requirements
 from tfimg.matrix.conditions import make_version_matcher
 from tfimg.matrix.devices import DEVICES, GPU, PACKAGES, Device
-from tfimg.matrix.schema import PLATFORMS, PROCESSORS, Matrix, Platform, Release, Row, minor_version
+from tfimg.matrix.schema import PLATFORM_OF, PLATFORMS, PROCESSORS, Matrix, Platform, Release, Row, minor_version
 from tfimg.matrix.spec import list_libraries
 
-PLATFORM: Mapping[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
+WORKERS = 8  # wheels read at once; each mostly waits for the index
 
-WORKERS = 8
-"""Wheels read at once; each mostly waits for the index."""
-
-OnProgress = Callable[[int, int], None]
-"""Called with the number of wheels read so far and of all."""
+OnProgress = Callable[[int, int], None]  # called with the number of wheels read so far and of all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +122,7 @@ def _read(index: Index, wheel: IndexedWheel) -> list[TensorFlowWheel]:
             package=wheel.name,
             version=wheel.version,
             python=python,
-            platform=PLATFORM[processor],
+            platform=PLATFORM_OF[processor],
             filename=wheel.filename,
             uploaded=wheel.uploaded,
             requires=metadata.requires,
@@ -223,7 +217,6 @@ class RowContext:
     survey: IndexSurvey
 
     def releases(self) -> Iterator[tuple[str, Release, list[TensorFlowWheel]]]:
-        """Yield each release with its path and wheels."""
         for number, release in enumerate(self.row.tensorflow):
             yield f"{self.path}.tensorflow[{number}]", release, self.survey.wheels_of(Version(release.version))
 
@@ -236,7 +229,6 @@ class RowContext:
                     yield device, wheel
 
     def check(self) -> tuple[FactCheck, ...]:
-        """Return every fact."""
         return tuple(fact for check in ROW_CHECKS for fact in check(self))
 
 

@@ -7,16 +7,11 @@ from functools import partial
 
 from cyclonedx.exception import CycloneDxException
 
-from tfimg.advisories.audit import AuditedImage
+from tfimg.advisories import audit, match
 from tfimg.advisories.fix import LockFix, LockFixer
-from tfimg.advisories.match import read_components, read_lock_packages
 from tfimg.advisories.service import OsvService
-from tfimg.attestations.envelopes import CYCLONEDX
-from tfimg.attestations.predicates import INVALID_CONTENTS, list_components
-from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import InvalidDocument, validate_model
-from tfimg.core.errors import TamperedError, UnlabelledImage, UnsignedError, ValidationAborted
-from tfimg.core.text import to_plain_text, truncate
+from tfimg.attestations import envelopes, predicates
+from tfimg.core import cancellation, documents, errors, text
 from tfimg.engine.interface import Engine
 from tfimg.inspect.inspection import Bill, Inspection
 from tfimg.matrix.spec import ImageSpec
@@ -48,58 +43,58 @@ def fix_locks(
         return fixer.fix(spec, locks.read_committed(spec), below=below)
 
     fixed: dict[str, Lock] = {}
-    for fix in map_in_threads(fix_plain, plain, MAX_RESOLUTIONS):
+    for fix in cancellation.map_in_threads(fix_plain, plain, MAX_RESOLUTIONS):
         fixed[fix.spec.identifier] = {**locks.read_committed(fix.spec), **fix.changed}
         yield fix
-    yield from map_in_threads(fix_variant, varied, MAX_RESOLUTIONS)
+    yield from cancellation.map_in_threads(fix_variant, varied, MAX_RESOLUTIONS)
 
 
-def read_locked_images(project: Project, specs: Sequence[ImageSpec]) -> Iterator[AuditedImage]:
+def read_locked_images(project: Project, specs: Sequence[ImageSpec]) -> Iterator[audit.AuditedImage]:
     """Yield what the locks of images and of their variants install. Raises `LockError`."""
     project.workspace.require_locks(spec.runtime for spec in specs)
     for spec in (*specs, *project.locks.list_committed_variants(specs)):
-        found = read_lock_packages(read_packages(project.lock(spec)))
-        yield AuditedImage(identifier=spec.identifier, packages=found)
+        found = match.read_lock_packages(read_packages(project.lock(spec)))
+        yield audit.AuditedImage(identifier=spec.identifier, packages=found)
 
 
-def read_built_image(project: Project, engine: Engine, name: str) -> AuditedImage:
+def read_built_image(project: Project, engine: Engine, name: str) -> audit.AuditedImage:
     """Return the Python and Debian packages of an image in the engine. Raises `EngineError` and `ValidationAborted`."""
     spec = project.spec_of_image(engine, name)
     inventory = take_inventory(name, (project.workspace.images / "inventory.py").read_bytes(), engine=engine)
     try:
-        purls = [component.purl for component, _ in list_components(inventory) if component.purl]
-        packages = read_components(purls, spec.tensorflow if spec.wheel else None)
+        purls = [component.purl for component, _ in predicates.list_components(inventory) if component.purl]
+        packages = match.read_components(purls, spec.tensorflow if spec.wheel else None)
     except (ValueError, CycloneDxException) as error:  # names, versions and addresses come from the image
-        raise ValidationAborted(
-            f"The packages of {name} cannot be read: {to_plain_text(truncate(str(error))).rstrip('.')}.",
-            next_step=INVALID_CONTENTS,
+        raise errors.ValidationAborted(
+            f"The packages of {name} cannot be read: {text.to_plain_text(text.truncate(str(error))).rstrip('.')}.",
+            next_step=predicates.INVALID_CONTENTS,
         ) from None
-    return AuditedImage(identifier=spec.identifier, packages=packages, imported=inventory.imported)
+    return audit.AuditedImage(identifier=spec.identifier, packages=packages, imported=inventory.imported)
 
 
-def read_published_image(project: Project, name: str, image: Inspection, *, trusts_keys: bool) -> AuditedImage:
+def read_published_image(project: Project, name: str, image: Inspection, *, trusts_keys: bool) -> audit.AuditedImage:
     """Return the packages of an image in a registry, by its bill of materials.
 
     With `trusts_keys`, only a bill that one of the keys of the inspection signed counts. Raises `UnsignedError` without
     a bill, `TamperedError` for one that cannot be read, and `UnlabelledImage` for an image of another program.
     """
-    bills = [one for one in image.attestations if one.kind == CYCLONEDX and (one.signer or not trusts_keys)]
+    bills = [one for one in image.attestations if one.kind == envelopes.CYCLONEDX and (one.signer or not trusts_keys)]
     if not bills:
-        raise UnsignedError(
+        raise errors.UnsignedError(
             f"{name} has no bill of materials{' that a trusted key signed' if trusts_keys else ''}.",
             next_step="Name the publisher's key with --public-key, or pull the image and name it with --built.",
         )
     spec = project.spec_of_labels(image.labels)
     if spec is None:
-        raise UnlabelledImage(f"{name} does not say which image it is.", next_step="Name an image of tfimg.")
+        raise errors.UnlabelledImage(f"{name} does not say which image it is.", next_step="Name an image of tfimg.")
     try:
-        purls = [component.parse_purl() for component in validate_model(Bill, bills[0].predicate).components]
+        purls = [component.parse_purl() for component in documents.validate_model(Bill, bills[0].predicate).components]
         if None in purls:
-            raise InvalidDocument("a component has no valid package URL")
-        packages = read_components(filter(None, purls), spec.tensorflow if spec.wheel else None)
-        return AuditedImage(identifier=spec.identifier, packages=packages)
-    except InvalidDocument as error:
-        raise TamperedError(
+            raise documents.InvalidDocument("a component has no valid package URL")
+        packages = match.read_components(filter(None, purls), spec.tensorflow if spec.wheel else None)
+        return audit.AuditedImage(identifier=spec.identifier, packages=packages)
+    except documents.InvalidDocument as error:
+        raise errors.TamperedError(
             f"The bill of materials of {name} cannot be read: {error}.",
             next_step="Pull the image and audit it with --built.",
         ) from None

@@ -12,8 +12,6 @@ from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 
-DEFAULT_HOST = "unix:///var/run/docker.sock"
-
 T = TypeVar("T")
 
 
@@ -25,12 +23,10 @@ class Diagnosis:
     findings: tuple[HostFinding, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the diagnosis as a JSON object."""
         image = self.spec.identifier if self.spec else None
         return {"image": image, "findings": [asdict(finding) for finding in self.findings]}
 
     def raise_for_problems(self) -> None:
-        """Raise `UnsuitableHost` if there are problems."""
         if problems := [finding.name for finding in self.findings if finding.state == "problem"]:
             purpose = f"run {self.spec.identifier}" if self.spec else "build and run images"
             error = UnsuitableHost(
@@ -51,7 +47,7 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
     runner = _value_or_error(services.runner)
     spec, is_present = _find_image(project, runner, image, claimed)
     toolkit = runner if isinstance(runner, TfimgError) else runner.get_device_support()
-    asked = services.environ.get("DOCKER_HOST") or DEFAULT_HOST
+    asked = services.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     host = asked if isinstance(toolkit, TfimgError) else toolkit.host
 
     request = DoctorRequest(
@@ -78,7 +74,6 @@ def _value_or_error(ask: Callable[[], T]) -> T | TfimgError:
 def _find_image(
     project: Project, runner: Engine | TfimgError, image: str | None, claimed: str | None
 ) -> tuple[ImageSpec | None, bool]:
-    """Return the image, and whether the engine has it."""
     if image is None or any(spec.identifier == image for spec in project.specs):
         if claimed is None:
             return (project.spec(image) if image else None), False

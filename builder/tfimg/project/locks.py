@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,15 +15,15 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import InvalidDocument, parse_document
-from tfimg.core.errors import InvalidWheel, LockError, NetworkError
-from tfimg.core.files import hash_file, write_atomically
+from tfimg.core import cancellation, documents, errors, files
+from tfimg.core.events import OnEvent, ignore
 from tfimg.core.paths import Workspace
 from tfimg.core.text import list_first
 from tfimg.matrix.schema import Matrix, Newer, Variant
-from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant
+from tfimg.matrix.spec import EXTRA_SUFFIX, ExtraPackages, ImageSpec, with_extra_packages, with_variant
 from tfimg.project.services import Services
+from tfimg.recipe.additions import Addition, list_additions, require_one_cuda
+from tfimg.recipe.conflicts import OldRelease, explain_conflict, find_old_releases
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import (
     MAX_RESOLUTIONS,
@@ -33,19 +32,18 @@ from tfimg.recipe.lock import (
     find_fixes,
     hash_lock,
     make_query,
-    read_packages,
     require_local_wheel,
     resolve_lock,
 )
-from tfimg.recipe.packages import Resolver, explain_conflict, find_locked_wheels, list_wheels
+from tfimg.recipe.packages import Resolver, add_own_part, find_locked_wheels, list_wheels, name_of
+from tfimg.recipe.releases import Releases
 from tfimg.recipe.requirements import FindImage, Requested, check_hashes, find_foreign, without_foreign
 
 if TYPE_CHECKING:
+    from packaging.pylock import Package
+
     from tfimg.custom.image import GivenFacts
 
-
-_NO_VERSIONS = re.compile(r"there (is|are) no versions? of|that was uploaded by")
-"""What a resolution says of a package of which no release is of its time."""
 
 MAX_PAGES = 200
 """Packages that are looked up after a resolution has failed, as they may be for other systems."""
@@ -103,7 +101,7 @@ class Locks:
             lock = dict(spec.wheel.lock)
         elif spec.wheel:
             if not spec.wheel.file.is_file():
-                raise LockError(
+                raise errors.LockError(
                     f"{spec.identifier} is the image of a custom wheel, which is not at hand, and no labels of the "
                     "image tell its lock.",
                     next_step="Build it again with `tfimg build --wheel WHEEL`, which writes the labels.",
@@ -118,14 +116,12 @@ class Locks:
         if spec.variant_lock and not (spec.wheel and spec.wheel.lock):
             # The image may have all packages of the variant.
             lock |= {"variant": text} if (text := self._variant_lock(spec, spec.variant_lock, lock)) else {}
-        if spec.extra and spec.extra.lock:
-            lock["own"] = spec.extra.lock
-        return lock
+        return add_own_part(lock, spec.extra.lock) if spec.extra and spec.extra.lock else lock
 
     def read_predictable(self, spec: ImageSpec) -> Lock:
         """Return the lock of the layers whose size is predicted: the committed one, and that of extra packages."""
         lock = self.workspace.read_lock(spec.runtime)
-        return {**lock, **({"own": spec.extra.lock} if spec.extra and spec.extra.lock else {})}
+        return add_own_part(lock, spec.extra.lock) if spec.extra and spec.extra.lock else lock
 
     def _variant_lock(self, spec: ImageSpec, identifier: str, lock: Lock) -> str:
         """Return the requirement file of a variant: the committed one, that of an earlier run, or one resolved now."""
@@ -136,7 +132,7 @@ class Locks:
         asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
-            write_atomically(kept, self._resolve(spec, lock, requirements))
+            files.write_atomically(kept, self._resolve(spec, lock, requirements))
         return kept.read_text()
 
     def read_committed(self, spec: ImageSpec) -> Lock:
@@ -159,18 +155,18 @@ class Locks:
         }
         return tuple(found.values())
 
-    def resolve_variants(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | LockError]]:
+    def resolve_variants(self, specs: Sequence[ImageSpec]) -> Iterator[tuple[ImageSpec, Lock | errors.LockError]]:
         """Resolve the requirement files of variants above committed locks; yield each, or why there is none."""
 
-        def resolve(spec: ImageSpec) -> Lock | LockError:
+        def resolve(spec: ImageSpec) -> Lock | errors.LockError:
             try:
                 lock = self.workspace.read_lock(spec.runtime)
                 fixes = find_fixes(self.read_committed(spec))
                 return {"variant": self._resolve(spec, lock, spec.variant_requirements, fixes)}
-            except LockError as error:
+            except errors.LockError as error:
                 return error
 
-        yield from zip(specs, map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
+        yield from zip(specs, cancellation.map_in_threads(resolve, specs, MAX_RESOLUTIONS), strict=True)
 
     def add_packages(
         self,
@@ -178,110 +174,160 @@ class Locks:
         requirements: Sequence[str],
         system_packages: Sequence[str] = (),
         as_of: date | None = None,
-        constraints: Sequence[str] = (),
+        on_event: OnEvent = ignore,
     ) -> ImageSpec:
         """Return an image with extra packages, resolved as of its release's time or of a day.
 
-        `constraints` bound packages without asking for them. Raises `RequirementConflict` if they would move a package
-        of the image, `LockError`.
+        Raises `RequirementConflict` if they do not fit, or would be old releases; `LockError`.
         """
-        requested = Requested(requirements=tuple(requirements), constraints=tuple(constraints))
-        return self.add_requested(spec, requested, system_packages, as_of)[0]
+        requested = Requested(requirements=tuple(requirements))
+        return self.add_requested(spec, requested, system_packages, as_of, on_event=on_event)[0]
 
     def add_requested(
-        self, spec: ImageSpec, requested: Requested, system_packages: Sequence[str] = (), as_of: date | None = None
+        self,
+        spec: ImageSpec,
+        requested: Requested,
+        system_packages: Sequence[str] = (),
+        as_of: date | None = None,
+        *,
+        on_event: OnEvent = ignore,
     ) -> tuple[ImageSpec, tuple[str, ...]]:
         """Return an image with extra packages, and notes on those that are left out as they are for other systems.
 
         Raises as `add_packages`, and `LockError` for a wheel whose hash is not stated.
         """
         text, known = "", len(requested.notes)
-        if requested.requirements:
-            resolver = replace(self._resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
+        resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
+        while requested.requirements and not text:
             try:
                 found = resolver.find(requested.requirements)
-            except LockError as error:
-                extra = [one for one in requested.requirements if Requirement(one).name not in resolver.versions]
-                systems = find_foreign(self.services.index(), extra[:MAX_PAGES])
+            except errors.LockError as error:
+                pins = [one for one in requested.pinned if name_of(one) not in resolver.versions]
+                systems = find_foreign(self.services.index(), pins[:MAX_PAGES])
                 if not systems:
-                    raise self._explain(resolver, requested.requirements, error) from None
+                    raise self._explain(resolver, requested.requirements, error, on_event) from None
                 requested = without_foreign(requested, systems)
-                text = self._resolve_with(resolver, requested.requirements) if requested.requirements else ""
-            else:
-                text = resolver.format(requested.requirements, found)
+                continue
+            text = self._format_extra(resolver, requested.requirements, found, on_event)
             check_hashes(requested, text)
+            break
         if not (requested.requirements or system_packages):
             return spec, requested.notes[known:]
         own = ExtraPackages(requirements=requested.requirements, system_packages=tuple(system_packages), lock=text)
         return with_extra_packages(spec, own), requested.notes[known:]
 
-    def _resolve(
-        self, spec: ImageSpec, lock: Lock, requirements: Sequence[str], fixes: tuple[LockedPackage, ...] = ()
+    def _format_extra(
+        self, resolver: Resolver, requirements: Sequence[str], found: Sequence[Package], on_event: OnEvent
     ) -> str:
-        """Return the requirement file of packages above a lock. Raises `RequirementConflict` with an explanation."""
-        return self._resolve_with(replace(self._resolver(spec, lock), fixes=fixes), requirements)
+        """Return the requirement file of extra packages. Raises `RequirementConflict` for old releases; `LockError`."""
+        versions: dict[str, str] = {package.name: str(package.version) for package in found}
+        named = {name_of(one) for one in requirements} - resolver.versions.keys()
+        named_versions = {name: versions[name] for name in named if name in versions}
+        old = find_old_releases(self.releases(resolver), resolver.spec, named_versions, requirements, resolver.day)
+        if refused := next((one for one in old if one.is_refused), None):
+            raise self._explain(resolver, requirements, refused, on_event)
+        own = resolver.format(requirements, found)
+        require_one_cuda(resolver.spec, resolver.lock, own)
+        return own
 
-    def _resolver(self, spec: ImageSpec, lock: Lock, as_of: date | None = None) -> Resolver:
+    def _explain(
+        self, resolver: Resolver, requirements: Sequence[str], cause: errors.LockError | OldRelease, on_event: OnEvent
+    ) -> errors.LockError:
+        """Return the refusal of extra packages. Raises `LockError` if an index states no upload times."""
+        if isinstance(cause, errors.LockError) and resolver.as_of != resolver.today:
+            self._require_times(requirements, resolver.day)
+        return explain_conflict(
+            resolver,
+            requirements,
+            cause,
+            releases=self.releases,
+            find_images=partial(self._find_images, resolver.spec, resolver.as_of),
+            on_event=on_event,
+        )
+
+    def list_additions(self, spec: ImageSpec, as_of: date | None = None) -> tuple[Addition, ...]:
+        """Return what the extra packages of an image add to it."""
+        plain = replace(spec, identifier=spec.identifier.removesuffix(EXTRA_SUFFIX), extra=None)
+        resolver = self.resolver(plain, self.find(plain), as_of)
+        return list_additions(spec, resolver.lock, self.releases(resolver), resolver.day)
+
+    def resolver(
+        self,
+        spec: ImageSpec,
+        lock: Lock,
+        as_of: date | None = None,
+        *,
+        may_move: bool = True,
+        fixes: tuple[LockedPackage, ...] = (),
+    ) -> Resolver:
+        """Return what resolves packages together with a lock."""
         return Resolver(
             spec=spec,
             lock=lock,
             newer=self.newer,
             uv=self.services.uv(),
             env=self.services.network.environment(self.services.environ),
+            today=self.services.today,
             as_of=as_of,
             find_links=self.find_links,
-            newest=as_of == self.services.today,
+            fixes=fixes,
+            may_move=may_move,
         )
 
-    def _resolve_with(self, resolver: Resolver, requirements: Sequence[str]) -> str:
-        try:
-            found = resolver.find(requirements)
-        except LockError as error:
-            raise self._explain(resolver, requirements, error) from None
-        return resolver.format(requirements, found)
+    def releases(self, resolver: Resolver) -> Releases:
+        """Return the releases on the package indexes as an image sees them."""
+        return self.services.releases(resolver.spec.python, resolver.spec.platform)
 
-    def _explain(self, resolver: Resolver, requirements: Sequence[str], error: LockError) -> LockError:
-        if not resolver.newest and _NO_VERSIONS.search(error.what):
-            self._require_times(requirements, resolver.day)
-        find_image = self.find_image_of(resolver.spec)
-        return explain_conflict(resolver, requirements, error, today=self.services.today, find_image=find_image)
+    def _resolve(
+        self, spec: ImageSpec, lock: Lock, requirements: Sequence[str], fixes: tuple[LockedPackage, ...] = ()
+    ) -> str:
+        """Return the requirement file of a variant's packages above a lock, none of which moves. Raises `LockError`."""
+        resolver = self.resolver(spec, lock, may_move=False, fixes=fixes)
+        return resolver.format(requirements, resolver.find(requirements))
 
     def _require_times(self, requirements: Sequence[str], day: date) -> None:
-        """Raise `LockError` if the index states no upload times, so that nothing is known to be of a day or before."""
+        """Raise `LockError` if an index states no upload times, so that nothing is known to be of a day or before."""
         names = [Requirement(one).name for one in requirements][:MAX_ASKED]
-        with suppress(NetworkError):
-            index = self.services.index()
-            if without := [name for name in names if index.states_no_times(name)]:
-                raise LockError(
-                    f"The package index states no upload times (PEP 700), so that no release of "
-                    f"{list_first(without, MAX_ASKED)} is known to be of {day} or before.",
-                    next_step="Add --newest, which takes the newest releases that fit, or name an index that states "
-                    "them.",
-                )
+        others = self.services.network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
+        without: list[str] = []
+        with suppress(errors.NetworkError):
+            indexes = (self.services.index(), *map(self.services.open_index, others))
+            without = [name for name in names if any(index.states_no_times(name) for index in indexes)]
+        if without:
+            raise errors.LockError(
+                f"The package index states no upload times (PEP 700), so that no release of "
+                f"{list_first(without, MAX_ASKED)} is known to be of {day} or before.",
+                next_step="Add --newest, which takes the newest releases that fit, or name an index that states them.",
+            )
 
     def find_image_of(self, spec: ImageSpec) -> FindImage:
-        """Return the search for the image closest to one."""
-        return partial(self._find_image, spec)
+        """Return the search for the image closest to one that is locked with a version of a package."""
 
-    def _find_image(self, spec: ImageSpec, name: str, specifier: str) -> str | None:
-        """Return the request for the image closest to `spec` that is locked with a version of a package."""
+        def find(name: str, specifier: str) -> str | None:
+            resolver = next(self._find_images(spec, None, name, specifier), None)
+            return f"{resolver.spec.identifier}, which has {name} {resolver.versions[name]}" if resolver else None
+
+        return find
+
+    def _find_images(self, spec: ImageSpec, as_of: date | None, name: str, specifier: str) -> Iterator[Resolver]:
+        """Yield the images that are locked with a version of a package, the closest to `spec` first."""
         place = next((number for number, one in enumerate(self.specs) if one.identifier == spec.runtime), 0)
         near = sorted(
             (one for one in self.specs if (one.device, one.platform) == (spec.device, spec.platform)),
-            key=lambda one: (not one.is_newest_patch, one.python != spec.python, abs(self.specs.index(one) - place)),
+            key=lambda one: (one.python != spec.python, not one.is_newest_patch, abs(self.specs.index(one) - place)),
         )
         if name != ALIAS:  # who asks for a release may mean a certain patch
             near = [one for one in near if one.is_newest_patch]
         for one in near:
-            if not self.workspace.locks(one.identifier).exists():
+            if one.identifier == spec.runtime or not self.workspace.locks(one.identifier).exists():
                 continue
-            versions = {
-                package.name: package.version for package in read_packages(self.workspace.read_lock(one.identifier))
-            }
-            versions.setdefault(ALIAS, one.tensorflow)
-            if name in versions and SpecifierSet(specifier).contains(versions[name], prereleases=True):
-                return f"{one.identifier}, which has {name} {versions[name]}"
-        return None
+            image = with_variant(one, spec.variant, self.variants)
+            if image.variant_lock and not self.workspace.lock(image.variant_lock, "variant").exists():
+                continue
+            resolver = self.resolver(image, self.find(image), as_of)
+            version = resolver.versions.get(name)
+            if version and SpecifierSet(specifier).contains(version, prereleases=True):
+                yield resolver
 
 
 def find_custom_spec(
@@ -307,11 +353,11 @@ def find_custom_spec(
     on_step(f"Reading {file.name}")
     try:
         facts = read_facts(file)
-    except InvalidWheel as error:
-        if type(error) is not InvalidWheel:
+    except errors.InvalidWheel as error:
+        if type(error) is not errors.InvalidWheel:
             raise
         # It is in no lock, which the advice for wheels of a package index is about.
-        raise InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
+        raise errors.InvalidWheel(error.what, next_step="Copy, download or build it again.") from None
     return make_custom_spec(matrix, facts, given, as_of or services.today)
 
 
@@ -323,21 +369,21 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
     # NVIDIA's wheels for a CUDA may be newer than the day, as in images of the matrix.
     latest = newer.model_copy(update={"as_of": max(newer.as_of, spec.cutoff)})
     query = make_query(spec, latest, find_links)
-    links = [hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
+    links = [files.hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
     asked = repr((query, spec.wheel, *links))
     kept = services.state / "locks" / f"{spec.runtime}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
     if kept.is_file():
         try:
-            return parse_document(dict[str, str], kept.read_bytes())
-        except InvalidDocument:
+            return documents.parse_document(dict[str, str], kept.read_bytes())
+        except documents.InvalidDocument:
             pass  # resolved again
     env = services.network.environment(services.environ)
     try:
         lock = resolve_lock(spec, latest, uv=services.uv(), env=env, find_links=find_links)
-    except LockError as error:
-        raise LockError(
+    except errors.LockError as error:
+        raise errors.LockError(
             error.what,
             next_step="Name the day that its requirements are of with --as-of, or build the wheel with others.",
         ) from None
-    write_atomically(kept, json.dumps(lock))
+    files.write_atomically(kept, json.dumps(lock))
     return lock

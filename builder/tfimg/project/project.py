@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tfimg.host.survey import TargetHost
     from tfimg.recipe.plan import Plan
     from tfimg.recipe.support import Support
-    from tfimg.validation.record import ImageRecord, RecordedBase
+    from tfimg.validation.record import ImageRecord, RecordedBase, Where
     from tfimg.validation.report import Report
     from tfimg.validation.run import InventoryCache
 
@@ -48,27 +48,20 @@ if TYPE_CHECKING:
 def read_record(workspace: Workspace, identifier: str) -> ImageRecord | None:
     """Return the record of an image, of whatever lock; None without. Raises `FileError`."""
     file = workspace.record(identifier)
-    if not file.exists():
-        return None
-    from tfimg.validation.record import MAX_BYTES, read_image_record
-
-    content = read_limited(str(file), MAX_BYTES, next_step="Write it again with `tfimg build --record`.")
-    return read_image_record(content, source=str(file), identifier=identifier, where="container")
+    return _read_record(file, identifier, "container") if file.exists() else None
 
 
 def read_host_records(workspace: Workspace, identifier: str) -> tuple[ImageRecord, ...]:
     """Return what hosts have proven of an image's wheels, of whatever lock. Raises `FileError`."""
-    folder, step = workspace.host_records(identifier), "Write it again with `tfimg matrix record`."
-    if not folder.is_dir():
-        return ()
-    from tfimg.validation.record import MAX_BYTES, read_image_record
+    files = sorted(workspace.host_records(identifier).glob("*.json"))
+    return tuple(_read_record(file, identifier, "host") for file in files)
 
-    return tuple(
-        read_image_record(
-            read_limited(file, MAX_BYTES, next_step=step), source=str(file), identifier=identifier, where="host"
-        )
-        for file in sorted(folder.glob("*.json"))
-    )
+
+def _read_record(file: Path, identifier: str, where: Where) -> ImageRecord:
+    from tfimg.validation.record import MAX_BYTES, REWRITE, read_image_record
+
+    content = read_limited(file, MAX_BYTES, next_step=REWRITE)
+    return read_image_record(content, source=str(file), identifier=identifier, where=where)
 
 
 def write_record(

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
 
-from tfimg.core.errors import FileError, UsageError
-from tfimg.core.files import read_limited
+from tfimg.core import errors, files
 from tfimg.core.levels import SuiteLevel
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.devices import DEVICE_CHOICE, Device
@@ -21,9 +20,7 @@ from tfimg.matrix.schema import MatrixModel
 from tfimg.recipe.requirements import parse_requirements
 
 PROJECT_FILE = "tfimg.toml"
-
-MAX_BYTES = 1 << 16
-"""Size of a project file: 500 requirements have 15,000 bytes."""
+MAX_BYTES = 1 << 16  # size of a project file: 500 requirements have 15,000 bytes
 
 
 def _require_quotes(value: object) -> object:
@@ -45,14 +42,12 @@ def _expand_user(text: str) -> str:
 def _check_requirement(text: str) -> str:
     try:
         (requirement,) = parse_requirements(text, source="it")
-    except (UsageError, ValueError):
+    except (errors.UsageError, ValueError):
         raise ValueError(f"{text!r} is not a requirement such as pandas<3") from None
     return requirement
 
 
-TO_LIST = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
-"""A text alone is a list of one."""
-
+TO_LIST = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)  # a text alone is a list of one
 Text = Annotated[str, StringConstraints(min_length=1), BeforeValidator(_require_quotes)]
 PathText = Annotated[str, Field(min_length=1, pattern="^[^-]"), AfterValidator(_expand_user)]
 """A file or folder, relative to the project file; `-`, standard input, is not one."""
@@ -95,7 +90,6 @@ class ProjectFile(MatrixModel):
     publisher: Text | None = Field(default=None, description="name of the publisher in attestations")
 
     def request(self) -> Request:
-        """Return the request that the file makes."""
         return Request(tensorflow=self.tf, **{name: getattr(self, name) for name in REQUEST_FIELDS})
 
     def options(self, folder: Path) -> dict[str, Any]:
@@ -114,8 +108,7 @@ PATH_FIELDS = frozenset({"requirements", "apt", "find_links", "key", "public_key
 
 
 def read_project_file(path: Path) -> ProjectFile:
-    """Read a project file. Raises `FileError`."""
-    content = read_limited(path, MAX_BYTES, next_step="Write one with `tfimg init`.")
+    content = files.read_limited(path, MAX_BYTES, next_step="Write one with `tfimg init`.")
     return parse_project_file(content, source=path.name)
 
 
@@ -128,7 +121,7 @@ def parse_project_file(content: bytes, *, source: str = PROJECT_FILE) -> Project
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of thousands of digits
         problems = [f"the text: {error}"]
     listed = "".join(f"  {problem}\n" for problem in problems)
-    raise FileError(f"{source} is not valid:\n{listed}", next_step="Correct each path named above.")
+    raise errors.FileError(f"{source} is not valid:\n{listed}", next_step="Correct each path named above.")
 
 
 TITLES = {

@@ -9,21 +9,25 @@ from datetime import UTC, date, datetime
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tfimg.core.errors import FileError
 from tfimg.core.paths import state_folder
+from tfimg.core.process import replace_process, run
 
 if TYPE_CHECKING:
     from tfimg.advisories.service import OsvService
+    from tfimg.core.events import OnEvent
     from tfimg.engine.interface import Engine
     from tfimg.host.survey import Host
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork
     from tfimg.inspect.secrets import Secret
-    from tfimg.layers.layers import LayerStore, OnLayerEvent
+    from tfimg.layers.layers import LayerStore
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lock import Lock
+    from tfimg.recipe.releases import Releases
     from tfimg.registry.documents import ImageConfig, Registry
     from tfimg.registry.reference import Reference
 
@@ -36,6 +40,7 @@ class Services:
     """
 
     environ: Mapping[str, str] = field(default_factory=dict)
+    _releases: dict[tuple[str, str], Releases] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def state(self) -> Path:
@@ -72,8 +77,8 @@ class Services:
 
     def survey(self, docker_host: str) -> Host:
         """Return what this machine has; see `tfimg.host.survey`."""
-        from tfimg.core.process import run
-        from tfimg.host.survey import query_nvidia_smi, survey_host
+        from tfimg.host.nvidia_smi import query_nvidia_smi
+        from tfimg.host.survey import survey_host
 
         return survey_host(
             root=Path("/"),
@@ -85,8 +90,6 @@ class Services:
 
     def hand_over(self, argv: Sequence[str], environ: Mapping[str, str]) -> int:
         """Become another program; only tests return, with its exit status. See `tfimg.core.process`."""
-        from tfimg.core.process import replace_process
-
         replace_process(argv, env=environ)
 
     def open_browser(self, url: str) -> bool:
@@ -117,13 +120,13 @@ class Services:
         removed: tuple[str, ...] = (),
         compression: Compression,
         fresh: bool,
-        on_event: OnLayerEvent,
+        on_event: OnEvent,
     ) -> dict[str, str]:
         """Make layers from a lock's wheels in `folder` and return them as build stages; see `tfimg.layers.layers`."""
         from tfimg.layers.layers import WheelSource, make_layers, write_stages
 
         store = _layer_store(folder)
-        source = WheelSource(indexes=self._indexes(), local_wheels=local_wheels)
+        source = WheelSource(indexes=self.indexes, local_wheels=local_wheels)
         made = make_layers(
             lock, store, source=source, removed=removed, compression=compression, fresh=fresh, on_event=on_event
         )
@@ -153,8 +156,6 @@ class Services:
 
     def secrets(self) -> tuple[Secret, ...]:
         """Return what this machine knows and an image must not hold; see `tfimg.inspect.host_secrets`."""
-        from urllib.parse import urlsplit
-
         import certifi
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
@@ -172,9 +173,20 @@ class Services:
 
     def index(self) -> Index:
         """Return the package index that this machine's settings name, else the public one."""
-        return self._indexes()[0]
+        return self.indexes[0]
 
-    def _indexes(self) -> tuple[Index, ...]:
+    def releases(self, python: str, platform: Platform) -> Releases:
+        """Return the releases on the package indexes for a Python and platform; see `tfimg.recipe.releases`."""
+        from tfimg.recipe.releases import Releases
+
+        key = python, platform
+        if key not in self._releases:
+            self._releases[key] = Releases(indexes=self.indexes, python=python, platform=platform)
+        return self._releases[key]
+
+    @cached_property
+    def indexes(self) -> tuple[Index, ...]:
+        """The package indexes that this machine's settings name; each reads a page once."""
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         first = self.network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT)
@@ -212,7 +224,6 @@ def _layer_store(folder: Path) -> LayerStore:
 
 
 def _proxies(network: HostNetwork) -> dict[str, str]:
-    """Return the proxies of this machine, as requests names them."""
     variables = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
     proxies = {name: network.variables.get(variable, "") for name, variable in variables.items()}
     return {name: value for name, value in proxies.items() if value}

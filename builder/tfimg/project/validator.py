@@ -6,10 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import NoEmulation, UsageError
+from tfimg.core import cancellation, errors, files
 from tfimg.core.events import InfoEvent, OnEvent, ignore
-from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
 from tfimg.engine.interface import Engine
 from tfimg.host.survey import Execution, TargetHost, TargetLevel, choose_target_level
@@ -19,17 +17,8 @@ from tfimg.project.project import Project
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import Plan
+from tfimg.validation import run
 from tfimg.validation.report import Report
-from tfimg.validation.run import (
-    ALL_CHECKS,
-    CheckSelection,
-    ReportCache,
-    ReportSubject,
-    ValidationRequest,
-    explain_errors,
-    suite_files,
-)
-from tfimg.validation.run import validate as run_suite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,24 +31,17 @@ class Validator:
     project: Project
     engine: Engine
     level: Level | None = None
-    checks: CheckSelection = ALL_CHECKS
+    checks: run.CheckSelection = run.ALL_CHECKS
     reuse_reports: bool = False
     _emulated: dict[Platform, bool] = field(default_factory=dict, init=False)
 
     @cached_property
     def target_host(self) -> TargetHost:
-        """This machine and the engine."""
         return self.project.target_host(self.engine)
 
     @cached_property
-    def reports(self) -> ReportCache:
-        """The green reports that are kept."""
-        return ReportCache(folder=self.project.services.state / "reports")
-
-    @cached_property
     def suite(self) -> Mapping[str, bytes]:
-        """The files of the suite."""
-        return suite_files(self.project.workspace.validation)
+        return run.suite_files(self.project.workspace.validation)
 
     def target(self, spec: ImageSpec, on_event: OnEvent = ignore) -> TargetLevel:
         """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
@@ -73,12 +55,12 @@ class Validator:
             on_event(InfoEvent(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
         return target
 
-    def subject(self, spec: ImageSpec, target: TargetLevel, content: str) -> ReportSubject:
-        """Return what a report on an image's content would be about."""
-        return ReportSubject(
+    def kept_report(self, spec: ImageSpec, target: TargetLevel, content: str) -> run.KeptReport:
+        return run.KeptReport(
+            folder=self.project.services.state / "reports",
             identifier=spec.identifier,
             content=content,
-            suite=hash_files(self.suite),
+            suite=files.hash_files(self.suite),
             level=target.level,
             profile=self.checks.profile,
             accelerator=target.accelerator,
@@ -102,16 +84,16 @@ class Validator:
         """
         target = self.target(plan.spec)
         if target.level == Level.BUILT:
-            raise NoEmulation(
+            raise errors.NoEmulation(
                 target.reason or f"{plan.spec.identifier} cannot run in this engine.",
                 next_step=f"Or validate it on a machine of {plan.spec.platform}.",
             )
-        subject = self.subject(plan.spec, target, content) if content else None
-        if subject and self.reuse_reports:
-            earlier = self.reports.read(subject)
+        kept = self.kept_report(plan.spec, target, content) if content else None
+        if kept and self.reuse_reports:
+            earlier = kept.read()
             if earlier and (not same_as or earlier.digest in same_as):
                 return replace(earlier, digest=digest), True
-        request = ValidationRequest(
+        request = run.ValidationRequest(
             spec=plan.spec,
             lock=plan.lock,
             image=image,
@@ -123,10 +105,10 @@ class Validator:
             from_lock=from_lock,
             selection=self.checks,
         )
-        report = run_suite(request, self.engine, on_event=on_event)
-        raise_if_cancelled()  # a container that was stopped proves nothing
-        if subject:
-            self.reports.replace(subject, report)
+        report = run.validate(request, self.engine, on_event=on_event)
+        cancellation.raise_if_cancelled()  # a container that was stopped proves nothing
+        if kept:
+            kept.replace(report)
         return report, False
 
     def validate_image(
@@ -141,7 +123,7 @@ class Validator:
         spec = project.spec_of_image(engine, image, identifier)
         plan = project.plan(spec)
         if needs_lock and spec.wheel:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{spec.identifier} is the image of a custom wheel: the matrix has no row for its record.",
                 next_step="Leave --record out; --report FILE writes the report, and --push of `tfimg build` publishes "
                 "it.",
@@ -151,11 +133,11 @@ class Validator:
         if label and label != spec.identifier:
             on_event(InfoEvent(text=f"{image} is labelled {label}; it is validated as {spec.identifier}."))
         if needs_lock and lock != hash_lock(plan.lock):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{image} was not built from the lock of {spec.identifier}; its label says {lock or 'none'}.",
                 next_step="Build it again with --record, or leave --record out.",
             )
-        with explain_errors(project.workspace.validation):
+        with run.explain_errors(project.workspace.validation):
             self.target(spec, on_event)
             report, _ = self.validate(plan, image, digest=digest, from_lock=bool(lock), on_event=on_event)
         return report

@@ -22,9 +22,6 @@ from tfimg.registry.documents import Reader, require_manifest
 
 BUILD_TAG = re.compile(rf".+-[0-9a-f]{{{DIGEST_DIGITS}}}")
 
-DIGEST_LENGTH = 64
-"""Digits of a whole digest."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryEntry:
@@ -106,7 +103,6 @@ def repository_history(
 
 
 def build_tags(tags: Iterable[str]) -> list[str]:
-    """Return the tags of single builds, those of the newest releases first."""
     builds = (tag for tag in tags if BUILD_TAG.fullmatch(tag))
     found = [(parse_tag_version(tag.partition("-")[0]) or Version("0"), tag) for tag in builds]
     return [tag for _, tag in sorted(found, reverse=True)]
@@ -117,7 +113,7 @@ def find_build(registry: Reader, digits: str) -> str:
 
     Raises `NotInRegistry` if no build of the repository has it, `UsageError` if several have.
     """
-    if len(digits) == DIGEST_LENGTH:
+    if len(digits) == 64:  # a whole one
         return f"sha256:{digits}"
     tags = (tag for tag in build_tags(registry.list_tags()) if tag.endswith(digits[:DIGEST_DIGITS]))
     digests = {manifest.digest for tag in tags if (manifest := registry.find(tag))}

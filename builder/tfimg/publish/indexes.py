@@ -11,38 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tfimg.attestations.keys import VerifyingKey
-from tfimg.attestations.promotions import ImageStatements, read_image_statements
+from tfimg.attestations import keys, promotions
+from tfimg.core import errors, events
 from tfimg.core.documents import InvalidDocument
-from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.core.events import OnEvent, WarningEvent, ignore
 from tfimg.core.text import canonical_json, quote_value
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag
-from tfimg.registry.documents import (
-    DISCARD,
-    INDEXES,
-    OCI_INDEX,
-    Descriptor,
-    EntryPlatform,
-    Manifest,
-    PlatformImage,
-    Reader,
-    Tags,
-    open_image,
-)
+from tfimg.registry import documents
 
 MAX_ENTRIES = 100
 """Entries of an index. Ours have two; python:3.11-slim has 18, of eight platforms with an attestation each."""
 
 
-def list_platforms(manifest: Manifest) -> dict[Platform, Descriptor]:
+def list_platforms(manifest: documents.Manifest) -> dict[Platform, documents.Descriptor]:
     """Return the entries for known platforms of an index of several; none for an image and for an index of one.
 
     Raises `InvalidDocument` for too many entries, and for two images or a nested index for a known platform.
     """
-    if manifest.media_type not in INDEXES:
+    if manifest.media_type not in documents.INDEXES:
         return {}
     entries = manifest.index.manifests
     if len(entries) > MAX_ENTRIES:
@@ -50,12 +37,12 @@ def list_platforms(manifest: Manifest) -> dict[Platform, Descriptor]:
     names = [f"{entry.platform.os}/{entry.platform.architecture}" for entry in entries]
     if len({*names} - {"/", "unknown/unknown"}) < 2:
         return {}
-    found: dict[Platform, Descriptor] = {}
+    found: dict[Platform, documents.Descriptor] = {}
     for platform in PLATFORMS:
         own = [entry for entry, name in zip(entries, names, strict=True) if name == platform]
         if len({entry.digest for entry in own}) > 1:
             raise InvalidDocument(f"the index has {len(own)} images for {platform}")
-        if own and own[0].media_type in INDEXES:
+        if own and own[0].media_type in documents.INDEXES:
             raise InvalidDocument(f"its entry for {platform} is an index again")
         if own:
             found[platform] = own[0]
@@ -63,7 +50,7 @@ def list_platforms(manifest: Manifest) -> dict[Platform, Descriptor]:
 
 
 def find_platform_image(
-    registry: Reader, reference: str, platform: Platform | None, *, default: Platform | None = None
+    registry: documents.Reader, reference: str, platform: Platform | None, *, default: Platform | None = None
 ) -> tuple[str, Platform] | None:
     """Return the digest of an index's image for a platform, and the platform; None where the reference is the image.
 
@@ -80,7 +67,7 @@ def find_platform_image(
         raise _hostile(name, str(error)) from None
     if not entries:
         if platform:
-            known = {image.platform for image in open_image(registry, manifest.digest).images}
+            known = {image.platform for image in documents.open_image(registry, manifest.digest).images}
             _require_platform(name, platform, sorted(filter(None, known)))
         return None
     wanted = platform or default
@@ -95,37 +82,39 @@ def find_platform_image(
         )
         raise _hostile(name, f"the index mixes different images: {listed}")
     if images[wanted] is None:
-        raise NotInRegistry(
+        raise errors.NotInRegistry(
             f"{name} lists {entries[wanted].digest} for {wanted}, which the registry does not have.",
             next_step="Ask its publisher, who can publish the image again.",
         )
     return entries[wanted].digest, wanted
 
 
-def make_index(manifests: Mapping[Platform, Manifest]) -> Manifest:
+def make_index(manifests: Mapping[Platform, documents.Manifest]) -> documents.Manifest:
     """Return the OCI image index of images for platforms: the same input gives the same bytes."""
     entries = []
     for platform, manifest in manifests.items():
         system, _, architecture = platform.partition("/")
-        entry = replace(manifest.descriptor, platform=EntryPlatform(os=system, architecture=architecture))
+        entry = replace(manifest.descriptor, platform=documents.EntryPlatform(os=system, architecture=architecture))
         entries.append(entry.to_document())
-    content = canonical_json({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries})
-    return Manifest(media_type=OCI_INDEX, content=content)
+    content = canonical_json({"schemaVersion": 2, "mediaType": documents.OCI_INDEX, "manifests": entries})
+    return documents.Manifest(media_type=documents.OCI_INDEX, content=content)
 
 
 def _require_platform(name: str, platform: Platform | None, known: list[str]) -> None:
     if platform not in known:
-        raise NotInRegistry(
+        raise errors.NotInRegistry(
             f"{name} has no image for {platform or 'this machine'}, but for {', '.join(known) or 'no platform'}.",
             next_step="Name one of its platforms with --platform, or another tag.",
         )
 
 
-def _open_entry(registry: Reader, name: str, platform: Platform, entry: Descriptor) -> PlatformImage | None:
+def _open_entry(
+    registry: documents.Reader, name: str, platform: Platform, entry: documents.Descriptor
+) -> documents.PlatformImage | None:
     """Return the image of an entry, None if it was deleted. Raises `TamperedError` if it is for another platform."""
     try:
-        opened = open_image(registry, entry.digest)
-    except NotInRegistry:
+        opened = documents.open_image(registry, entry.digest)
+    except errors.NotInRegistry:
         return None
     if opened.indexes:
         raise _hostile(name, f"its entry for {platform} is an index again")
@@ -135,12 +124,11 @@ def _open_entry(registry: Reader, name: str, platform: Platform, entry: Descript
     return image
 
 
-def _hostile(name: str, reason: str) -> TamperedError:
-    return TamperedError(f"{name} is not a valid index of platforms: {reason}.", next_step=DISCARD)
+def _hostile(name: str, reason: str) -> errors.TamperedError:
+    return errors.TamperedError(f"{name} is not a valid index of platforms: {reason}.", next_step=documents.DISCARD)
 
 
-DEFAULT = PLATFORMS[0]
-"""The platform whose tag is the shared one."""
+DEFAULT = PLATFORMS[0]  # the platform whose tag is the shared one
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +139,21 @@ class PlatformTags:
     ask for it: raising would let everyone with write access to the registry block a rollback.
     """
 
-    registry: Tags
-    trusted: Sequence[VerifyingKey]
+    registry: documents.Tags
+    trusted: Sequence[keys.VerifyingKey]
 
     @property
     def repository(self) -> str:
         return self.registry.repository
 
-    def find(self, reference: str) -> Manifest | None:
-        """Return the manifest under a digest, or the image of a tag's platform."""
+    def find(self, reference: str) -> documents.Manifest | None:
         manifest = self.registry.find(reference)
-        if manifest is None or manifest.media_type not in INDEXES or reference.startswith("sha256:"):
+        if manifest is None or manifest.media_type not in documents.INDEXES or reference.startswith("sha256:"):
             return manifest
         entry = _list_entries(manifest).get(DEFAULT)
         return (self.registry.find(entry.digest) if entry else None) or manifest
 
-    def put(self, reference: str, manifest: Manifest) -> None:
+    def put(self, reference: str, manifest: documents.Manifest) -> None:
         """Put a manifest, and the index that its tag shares with other platforms."""
         shared = find_shared_tag(reference)
         if shared == reference:
@@ -189,16 +176,16 @@ class PlatformTags:
         self.registry.put(shared, composed)
         return True
 
-    def _compose(self, tag: str, manifest: Manifest) -> Manifest:
+    def _compose(self, tag: str, manifest: documents.Manifest) -> documents.Manifest:
         """Return the index of a tag with the image of its first platform; that image where it has no counterpart."""
-        if tag == find_platform_tag(tag, PLATFORMS[-1]) or manifest.media_type in INDEXES:
+        if tag == find_platform_tag(tag, PLATFORMS[-1]) or manifest.media_type in documents.INDEXES:
             return manifest  # no tag that platforms share
         images = {DEFAULT: manifest}
         outcomes = None
         for platform in PLATFORMS[1:]:
             own = find_platform_tag(tag, platform)
             other = self.registry.find(own)
-            if other is None or other.media_type in INDEXES:
+            if other is None or other.media_type in documents.INDEXES:
                 continue
             outcomes = self._read(manifest.digest).outcomes if outcomes is None else outcomes
             statements = self._read(other.digest)
@@ -213,14 +200,13 @@ class PlatformTags:
         return make_index(images) if len(images) > 1 else manifest
 
     def delete_tag(self, tag: str) -> bool:
-        """Delete a tag, and compose the index that it belongs to without it."""
         is_deleted = self.registry.delete_tag(tag)
         if (shared := find_shared_tag(tag)) != tag:
             self.update(shared)
         return is_deleted
 
-    def _read(self, digest: str) -> ImageStatements:
-        return read_image_statements(self.registry, digest, self.trusted)
+    def _read(self, digest: str) -> promotions.ImageStatements:
+        return promotions.read_image_statements(self.registry, digest, self.trusted)
 
     def list_tags(self) -> Sequence[str]:
         return self.registry.list_tags()
@@ -228,20 +214,20 @@ class PlatformTags:
     def get_blob(self, digest: str) -> Iterator[bytes]:
         return self.registry.get_blob(digest)
 
-    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
+    def list_referrers(self, digest: str) -> Sequence[documents.Descriptor]:
         return self.registry.list_referrers(digest)
 
 
-def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: OnEvent = ignore) -> None:
+def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: events.OnEvent = events.ignore) -> None:
     """Compose the indexes anew that tags belong to: statements about an image have changed, or a run was killed."""
     for shared in dict.fromkeys(map(find_shared_tag, changed)):
         if tags.update(shared):
             platforms = " and ".join(_list_entries(tags.registry.find(shared)))
             what = f"an index of {platforms}" if platforms else f"an image for {DEFAULT} alone"
-            on_event(WarningEvent(text=f"{shared} is {what}"))
+            on_event(events.WarningEvent(text=f"{shared} is {what}"))
 
 
-def list_platform_tags(registry: Reader, reference: str, platform: Platform | None = None) -> tuple[str, ...]:
+def list_platform_tags(registry: documents.Reader, reference: str, platform: Platform | None = None) -> tuple[str, ...]:
     """Return the tags that stand for a tag on its platforms, or on one: `2.15-arm64` and `2.15` of an index `2.15`.
 
     The first platform is the last. `registry` is that behind `PlatformTags`.
@@ -254,7 +240,7 @@ def list_platform_tags(registry: Reader, reference: str, platform: Platform | No
 
 
 def list_images(
-    registry: Reader, reference: str, tag: str | None, platform: Platform | None = None
+    registry: documents.Reader, reference: str, tag: str | None, platform: Platform | None = None
 ) -> Iterator[tuple[str, str | None]]:
     """Yield the images of an index, or the one for `platform`, each by digest with the tag that stands for it.
 
@@ -266,20 +252,20 @@ def list_images(
         yield (found[0], tag and find_platform_tag(tag, found[1])) if found else (reference, tag)
 
 
-def list_digests(registry: Reader, digest: str) -> dict[str, Platform | None]:
+def list_digests(registry: documents.Reader, digest: str) -> dict[str, Platform | None]:
     """Return the digests of an index's images for known platforms; an image's own digest without a platform."""
     entries = _list_entries(registry.find(digest))
     return {entry.digest: platform for platform, entry in entries.items()} or {digest: None}
 
 
-def find_own_tag(registry: Reader, tag: str, digest: str, platform: Platform | None) -> str:
+def find_own_tag(registry: documents.Reader, tag: str, digest: str, platform: Platform | None) -> str:
     """Return the tag that stands for a tag on an image's platform: None is that for which an index lists the image."""
     entries = _list_entries(registry.find(tag))
     platform = platform or next((one for one, entry in entries.items() if entry.digest == digest), None)
     return find_platform_tag(tag, platform) if platform else tag
 
 
-def _list_entries(manifest: Manifest | None) -> dict[Platform, Descriptor]:
+def _list_entries(manifest: documents.Manifest | None) -> dict[Platform, documents.Descriptor]:
     try:
         return list_platforms(manifest) if manifest else {}
     except InvalidDocument:

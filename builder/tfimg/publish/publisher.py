@@ -24,23 +24,10 @@ from tfimg.engine.interface import Engine, LocalImage
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.validator import Validator
+from tfimg.publish import tags
 from tfimg.publish.indexes import update_indexes
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.send import EngineSteps, PublishJob, PublishSession, SentImage, remove_candidates, send, stage
-from tfimg.publish.tags import (
-    Decision,
-    Move,
-    PublishedRelease,
-    Question,
-    TaggedImage,
-    TagKind,
-    decide,
-    is_same_image,
-    move_tags,
-    read_release,
-    read_signed_image,
-    require_tags,
-)
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import list_aliases
 from tfimg.registry.documents import Manifest, Reader
@@ -58,15 +45,19 @@ class TagDecider:
     trusted: Sequence[VerifyingKey]
     policy: Policy
     reinstate: bool = False
-    _images: dict[str, TaggedImage] = field(default_factory=dict)
+    _images: dict[str, tags.TaggedImage] = field(default_factory=dict)
     _statements: dict[str, ImageStatements] = field(default_factory=dict)
 
     def decide(
-        self, tags: Sequence[tuple[TagKind, str]], *, digest: str | None, release: PublishedRelease, level: Level
-    ) -> tuple[Decision, ...]:
-        """Decide about the tags of an image as they are now."""
+        self,
+        named: Sequence[tuple[tags.TagKind, str]],
+        *,
+        digest: str | None,
+        release: tags.PublishedRelease,
+        level: Level,
+    ) -> tuple[tags.Decision, ...]:
         questions = (
-            Question(
+            tags.Question(
                 repository=self.registry.repository,
                 tag=tag,
                 kind=kind,
@@ -78,28 +69,26 @@ class TagDecider:
                 statements=self.statements(digest) if digest else ImageStatements(),
                 reinstate=self.reinstate,
             )
-            for kind, tag in tags
+            for kind, tag in named
         )
-        return tuple(map(decide, questions))
+        return tuple(map(tags.decide, questions))
 
     def statements(self, digest: str) -> ImageStatements:
-        """Return what trusted keys signed about a digest."""
         if digest not in self._statements:
             self._statements[digest] = read_image_statements(self.registry, digest, self.trusted)
         return self._statements[digest]
 
-    def _read_image(self, manifest: Manifest) -> TaggedImage:
+    def _read_image(self, manifest: Manifest) -> tags.TaggedImage:
         if manifest.digest not in self._images:
             self._images[manifest.digest] = (
-                read_signed_image(self.registry, manifest, self.statements(manifest.digest))
+                tags.read_signed_image(self.registry, manifest, self.statements(manifest.digest))
                 if self.trusted
-                else TaggedImage(digest=manifest.digest, release=read_release(self.registry, manifest))
+                else tags.TaggedImage(digest=manifest.digest, release=tags.read_release(self.registry, manifest))
             )
         return self._images[manifest.digest]
 
 
-Status = Literal["planned", "published", "unchanged", "failed"]
-"""`unchanged`: nothing was pushed and no tag was moved."""
+Status = Literal["planned", "published", "unchanged", "failed"]  # `unchanged`: nothing was pushed and no tag was moved
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +97,7 @@ class PublishResult:
 
     identifier: str
     status: Status
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[tags.Decision, ...] = ()
     digest: str | None = None
     level: Level | None = None
     reused: bool = False
@@ -138,9 +127,9 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
     with repository.lock_tags(tag for image in images for _, tag in image.job.tags(image.digest)):
         decider = TagDecider(session.registry, repository.trusted, repository.policy, repository.reinstate)
         results: list[PublishResult] = []
-        decided: list[tuple[SentImage, Decision]] = []
+        decided: list[tuple[SentImage, tags.Decision]] = []
         for image in images:
-            decisions: tuple[Decision, ...] = ()
+            decisions: tuple[tags.Decision, ...] = ()
             failure: TfimgError | None = None
             try:
                 with stage(session.on_event, f"{image.job.identifier}: move exact tags"):
@@ -164,18 +153,18 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
             _move(session, [(image, decision) for image, decision in decided if decision.kind == "alias"])
         with stage(session.on_event, "read tags back"):
             expected = {decision.tag: image.digest for image, decision in decided if decision.verdict != "refuse"}
-            require_tags(session.registry, expected)
+            tags.require_tags(session.registry, expected)
     return results
 
 
-def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagDecider) -> tuple[Decision, ...]:
+def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagDecider) -> tuple[tags.Decision, ...]:
     """Decide about all tags of an image, attach its promotion and move its exact tags.
 
     The promotion leaves out tags that an attached promotion, which was not completed, gives the image already.
     """
     repository = session.repository
-    tags = image.job.tags(image.digest)
-    decisions = decider.decide(tags, digest=image.digest, release=image.release, level=image.level)
+    named = image.job.tags(image.digest)
+    decisions = decider.decide(named, digest=image.digest, release=image.release, level=image.level)
     promoted = [decision for decision in decisions if decision.verdict in ("move", "attest")]
     if promoted:
         repository.require_level(image.digest, image.level)
@@ -202,13 +191,13 @@ def _promote_exact_tags(image: SentImage, session: PublishSession, decider: TagD
     return decisions
 
 
-def _move(session: PublishSession, decided: Sequence[tuple[SentImage, Decision]]) -> None:
+def _move(session: PublishSession, decided: Sequence[tuple[SentImage, tags.Decision]]) -> None:
     moves = [
-        Move(tag=decision.tag, before=decision.before, after=image.digest)
+        tags.Move(tag=decision.tag, before=decision.before, after=image.digest)
         for image, decision in decided
         if decision.verdict == "move"
     ]
-    move_tags(session.registry, moves)
+    tags.move_tags(session.registry, moves)
 
 
 IMAGE_ERRORS: tuple[type[errors.TfimgError], ...] = (
@@ -335,8 +324,8 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
             with suppress(errors.TfimgError):
                 for image in sent:
                     repository.registry.put_referrers((), subject=image.digest)
-        tags = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
-        update_indexes(repository.tags, tags, on_event)
+        moved = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
+        update_indexes(repository.tags, moved, on_event)
     candidates = remove_candidates(session)
     return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)
 
@@ -345,9 +334,9 @@ def plan_job(job: PublishJob, decider: TagDecider) -> PublishResult:
     """Return what publishing would do if validation proved the highest level that is possible on this machine."""
     registry = decider.registry
     tagged = registry.find(job.identifier)
-    published = tagged if tagged and is_same_image(tagged, job.digest) else registry.find(job.digest)
+    published = tagged if tagged and tags.is_same_image(tagged, job.digest) else registry.find(job.digest)
     is_tagged = published is not None and published is tagged
-    release = read_release(registry, published) if published else None
+    release = tags.read_release(registry, published) if published else None
     digest = published.digest if published else None
     return PublishResult(
         identifier=job.identifier,

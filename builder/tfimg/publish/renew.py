@@ -5,25 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tfimg import __version__
-from tfimg.attestations.attach import attach
-from tfimg.attestations.envelopes import Subject, format_time
+from tfimg.attestations import attach, envelopes, promotions, verify
 from tfimg.attestations.predicates import RunContext, SignedResult, make_report_statement, make_test_result
-from tfimg.attestations.promotions import read_statements, require_not_withdrawn
-from tfimg.attestations.verify import (
-    ImageAttestations,
-    find_tag_mismatch,
-    pull_verified,
-    read_attestations,
-    read_results,
-)
 from tfimg.core.errors import LockError, StaleAttestations
 from tfimg.core.events import Event, OnEvent, ignore
 from tfimg.engine.machine import candidate_name, remove_name
 from tfimg.project.validator import Validator
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.send import stage
-from tfimg.recipe.labels import LOCK_LABEL
-from tfimg.recipe.lock import hash_lock
+from tfimg.recipe import labels, lock
 from tfimg.validation.report import Report
 from tfimg.validation.run import explain_errors, raise_for_verdict
 
@@ -72,14 +62,14 @@ class Renewer:
             raise_for_verdict(
                 report, subject=image, consequence="Its attestations are unchanged: nothing was attached."
             )
-        subject = Subject(name=repository.name, digest=attestations.digest)
+        subject = envelopes.Subject(name=repository.name, digest=attestations.digest)
         engine = self.validator.engine.get_device_support()
         ran = RunContext(host=repository.publisher, engine=f"{engine.engine} {engine.version}", version=__version__)
         own = repository.key.verifying_key.identifier
         others = [one for one in attestations.statements if self.re_sign and one.signer != own]
         # The test result last: it means that all is there.
         new = (make_report_statement(report, subject=subject), make_test_result(report, subject=subject, ran=ran))
-        attach(repository.registry, attestations.digest, (*others, *new), key=repository.key)
+        attach.attach(repository.registry, attestations.digest, (*others, *new), key=repository.key)
         on_event(
             Renewed(
                 image=attestations.image,
@@ -95,7 +85,11 @@ class Renewer:
         )
 
     def _validate(
-        self, repository: SignedRepository, attestations: ImageAttestations, newest: SignedResult, on_event: OnEvent
+        self,
+        repository: SignedRepository,
+        attestations: verify.ImageAttestations,
+        newest: SignedResult,
+        on_event: OnEvent,
     ) -> Report:
         """Pull the attested digest under a temporary name and validate it."""
         project, engine = self.validator.project, self.validator.engine
@@ -105,10 +99,10 @@ class Renewer:
         is_known = engine.find_digest(reference) is not None
         try:
             with stage(on_event, f"pull {reference}") as on_progress:
-                pull_verified(engine, reference, on_progress)
+                verify.pull_verified(engine, reference, on_progress)
             engine.tag(reference, [name])
             plan = project.plan(project.spec_of_image(engine, name, newest.identifier))
-            if (engine.find_labels(name) or {}).get(LOCK_LABEL) != hash_lock(plan.lock):
+            if (engine.find_labels(name) or {}).get(labels.LOCK_LABEL) != lock.hash_lock(plan.lock):
                 raise LockError(
                     f"{attestations.image} was built from another lock than {spec.identifier} has now, so the suite "
                     "would compare it with other versions.",
@@ -122,21 +116,23 @@ class Renewer:
                 remove_name(engine, unused)
 
 
-def _read_newest(repository: SignedRepository, target: str, tag: str | None) -> tuple[ImageAttestations, SignedResult]:
+def _read_newest(
+    repository: SignedRepository, target: str, tag: str | None
+) -> tuple[verify.ImageAttestations, SignedResult]:
     """Return the attestations of an image that may be renewed, with its newest test result."""
-    attestations = read_attestations(repository.registry, target, repository.trusted, repository.policy)
+    attestations = verify.read_attestations(repository.registry, target, repository.trusted, repository.policy)
     image = attestations.image
-    statements = read_statements(attestations.statements, image=image)
-    require_not_withdrawn(statements, image=image, repository=repository.name, tag=tag)
-    outcomes = [outcome for outcome, _ in read_results(attestations)]
+    statements = promotions.read_statements(attestations.statements, image=image)
+    promotions.require_not_withdrawn(statements, image=image, repository=repository.name, tag=tag)
+    outcomes = [outcome for outcome, _ in verify.read_results(attestations)]
     newest = max(outcomes, key=lambda outcome: outcome.ended)
-    if error := find_tag_mismatch(newest, attestations, tag or ""):
+    if error := verify.find_tag_mismatch(newest, attestations, tag or ""):
         raise error
     for outcome in outcomes:
         if outcome.ended > repository.now() and not outcome.is_pass:
             raise StaleAttestations(
-                f"{image} has a failed result of {format_time(outcome.ended)}, which is in the future: nothing that is "
-                "attached now would be newer.",
+                f"{image} has a failed result of {envelopes.format_time(outcome.ended)}, which is in the future: "
+                "nothing that is attached now would be newer.",
                 next_step="Check this machine's clock; if it is right, build and publish the image again.",
             )
     return attestations, newest

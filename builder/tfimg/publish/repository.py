@@ -13,24 +13,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tfimg import __version__
-from tfimg.attestations import promotions
+from tfimg.attestations import envelopes, keys, promotions, verify
 from tfimg.attestations.attach import attach
-from tfimg.attestations.envelopes import Subject
-from tfimg.attestations.keys import SigningKey, VerifyingKey
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
-from tfimg.attestations.verify import verify
-from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core import cancellation, errors, events, files
 from tfimg.core.documents import digest_of
-from tfimg.core.errors import PolicyViolation, PublicationIncomplete, StaleAttestations, TamperedError, UnsignedError
-from tfimg.core.events import InfoEvent, OnEvent, ignore
-from tfimg.core.files import wait_for_lock
 from tfimg.core.levels import Level
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag
 from tfimg.registry.documents import Registry
 
-INSUFFICIENT = (UnsignedError, TamperedError, PolicyViolation, StaleAttestations)
+INSUFFICIENT = (errors.UnsignedError, errors.TamperedError, errors.PolicyViolation, errors.StaleAttestations)
 """Errors that mean that an image lacks attestations, not that the registry failed."""
 
 
@@ -44,10 +38,10 @@ class SignedRepository:
     """
 
     registry: Registry
-    key: SigningKey
+    key: keys.SigningKey
     state: Path
     policy: Policy = field(default_factory=Policy)
-    other_keys: tuple[VerifyingKey, ...] = ()
+    other_keys: tuple[keys.VerifyingKey, ...] = ()
     publisher: str = field(default_factory=lambda: os.uname().nodename)
     reinstate: bool = False
     now: Callable[[], datetime] = field(default_factory=lambda: partial(datetime.now, UTC))
@@ -56,7 +50,7 @@ class SignedRepository:
         self.policy.accepted_keys([self.key.verifying_key])
 
     @cached_property
-    def trusted(self) -> tuple[VerifyingKey, ...]:
+    def trusted(self) -> tuple[keys.VerifyingKey, ...]:
         """Public keys whose statements count."""
         return self.policy.accepted_keys((self.key.verifying_key, *self.other_keys, *self.policy.trusted_keys))
 
@@ -80,18 +74,18 @@ class SignedRepository:
         return f"candidate-{hashlib.sha256(place.encode()).hexdigest()[:8]}-"
 
     @contextmanager
-    def lock_tags(self, tags: Iterable[str], on_event: OnEvent = ignore) -> Iterator[None]:
+    def lock_tags(self, tags: Iterable[str], on_event: events.OnEvent = events.ignore) -> Iterator[None]:
         """Hold the locks of tags on this machine, one for all platforms; wait for other processes to release them."""
-        notes = iter([InfoEvent(text=f"Waiting for another process that writes to {self.name}.")])
+        notes = iter([events.InfoEvent(text=f"Waiting for another process that writes to {self.name}.")])
 
         def wait() -> None:
-            raise_if_cancelled()
+            cancellation.raise_if_cancelled()
             for note in notes:  # once
                 on_event(note)
 
         with ExitStack() as stack:
             for tag in sorted(set(map(find_shared_tag, tags))):  # in one order, to avoid deadlocks
-                stack.enter_context(wait_for_lock(self.lock_file(tag), wait))
+                stack.enter_context(files.wait_for_lock(self.lock_file(tag), wait))
             yield
 
     def lock_file(self, tag: str) -> Path:
@@ -110,7 +104,7 @@ class SignedRepository:
         policy = replace(
             self.policy, level=max(level, Level.BUILT), gpu=None, driver=None, allow_withdrawn=self.reinstate
         )
-        return verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
+        return verify.verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
 
     def promotion(
         self,
@@ -136,12 +130,12 @@ class SignedRepository:
 
         Raises `PublicationIncomplete` if the registry does not return it afterwards.
         """
-        statement = promotions.make_predicate_statement(Subject(name=self.name, digest=digest), predicate)
+        statement = promotions.make_predicate_statement(envelopes.Subject(name=self.name, digest=digest), predicate)
         attach(self.registry, digest, [statement], key=self.key)
         found = self.statements(digest)
         known = {one.statement for one in found.promotions} | {one.statement for one in found.withdrawals}
         if digest_of(statement.content) not in known:
-            raise PublicationIncomplete(
+            raise errors.PublicationIncomplete(
                 f"A statement about the tags of {self.name}@{digest} was attached, but the registry does not return "
                 "it.",
                 next_step="Run the same command again; if it fails again, look for what deletes referrers there.",

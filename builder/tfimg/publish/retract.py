@@ -12,18 +12,16 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from tfimg.attestations.promotions import TagHistoryEntry, TagMove, Withdrawal, next_time, walk_history, withdrawn_error
+from tfimg.attestations.promotions import TagMove, Withdrawal, next_time, walk_history, withdrawn_error
 from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags, update_indexes
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag, make_build_tag
-from tfimg.registry.documents import Reader, require_manifest
-from tfimg.registry.reference import DIGEST
+from tfimg.registry import documents, reference
 
-MAX_STEPS = 1000
-"""Moves of a tag that are searched for an image to roll back to."""
+MAX_STEPS = 1000  # moves of a tag that are searched for an image to roll back to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +40,7 @@ class EarlierImage:
 def list_earlier(repository: SignedRepository, tag: str, present: str) -> Iterator[EarlierImage]:
     """Yield the images that a tag pointed to before the present one, newest first and each once."""
     seen = {present}
-    for step in _steps(repository, tag, present):
+    for step in walk_history(repository.name, tag, present, repository.statements, limit=MAX_STEPS):
         if step.digest in seen:
             continue
         seen.add(step.digest)
@@ -69,7 +67,7 @@ def list_choices(
     """
     choices = {}
     for own in list_platform_tags(repository.registry, tag):
-        present = require_manifest(repository.tags, own).digest
+        present = documents.require_manifest(repository.tags, own).digest
         choices[own] = present, tuple(islice(list_earlier(repository, own, present), limit))
     return choices
 
@@ -83,10 +81,10 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
     found = {
         (tag, step.digest)
         for tag, present in presents.items()
-        for step in _steps(repository, tag, present)
+        for step in walk_history(repository.name, tag, present, repository.statements, limit=MAX_STEPS)
         if step.digest.startswith((to, f"sha256:{to}")) and (step.promotion or step.digest != present)
     }
-    if not found and DIGEST.fullmatch(to):  # it may be behind a gap
+    if not found and reference.DIGEST.fullmatch(to):  # it may be behind a gap
         known = repository.statements(to)
         found = {(tag, to) for tag in presents if known.promotions_of(repository.name, tag)}
     if len(found) != 1:
@@ -106,10 +104,6 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
     if not is_present:
         repository.require_level(digest, repository.policy.find_promise(tag).level)
     return tag, digest
-
-
-def _steps(repository: SignedRepository, tag: str, present: str) -> Iterator[TagHistoryEntry]:
-    return walk_history(repository.name, tag, present, repository.statements, limit=MAX_STEPS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +140,7 @@ def roll_back(
         # Without the index, which leaves out a platform whose image a killed rollback has withdrawn.
         own_tags = [find_platform_tag(tag, one) for one in PLATFORMS[1:]] if tag == find_shared_tag(tag) else []
         presents = {own: manifest.digest for own in own_tags if (manifest := repository.tags.find(own))}
-        presents[tag] = require_manifest(repository.tags, tag).digest
+        presents[tag] = documents.require_manifest(repository.tags, tag).digest
         targets = dict(find_named(repository, presents, one) for one in to)
         if len(targets) < len(to):
             raise UsageError("--to names two images of one platform.", next_step="Name one image of each platform.")
@@ -177,7 +171,7 @@ def withdraw(
     The digest of an index means each of its images. Tags without an earlier image stay, and are listed in the result.
     Raises `NotInRegistry` for an image that the registry does not have, `TagConflict`.
     """
-    require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
+    documents.require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
     registry, affected = repository.registry, dict[str, list[str]]()
     for image, platform in list_digests(registry, digest).items():
         named = sorted({find_own_tag(registry, tag, image, platform) for tag in tags})
@@ -261,6 +255,6 @@ def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) 
     return moves, unmoved
 
 
-def _points_to(registry: Reader, tag: str, digest: str) -> bool:
+def _points_to(registry: documents.Reader, tag: str, digest: str) -> bool:
     manifest = registry.find(tag)
     return manifest is not None and manifest.digest == digest

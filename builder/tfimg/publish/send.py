@@ -12,29 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from tfimg import __version__
-from tfimg.attestations.attach import attach
-from tfimg.attestations.envelopes import Subject
-from tfimg.attestations.predicates import (
-    BuildRecord,
-    RunContext,
-    make_provenance,
-    make_report_statement,
-    make_sbom,
-    make_test_result,
-)
-from tfimg.core.errors import (
-    EngineError,
-    ImageMissing,
-    Interrupted,
-    LockError,
-    NetworkError,
-    PublicationIncomplete,
-    TamperedError,
-)
+from tfimg.attestations import attach, envelopes, predicates
+from tfimg.core import errors, files, retry
 from tfimg.core.events import Event, InfoEvent, OnEvent, ProgressEvent, StepEvent, StepState
-from tfimg.core.files import AlreadyLocked, hash_files, try_lock
 from tfimg.core.levels import Level
-from tfimg.core.retry import RetryPolicy
 from tfimg.engine.interface import Engine, LocalImage
 from tfimg.engine.machine import CANDIDATE, remove_name
 from tfimg.inspect.host_secrets import make_key_secret
@@ -50,8 +31,7 @@ from tfimg.registry.documents import Manifest, Tags
 from tfimg.validation.report import Report
 from tfimg.validation.run import raise_for_verdict
 
-MIN_INTERVAL = 1.0
-"""Seconds between two progress events of a stage: engines report each layer several times a second."""
+MIN_INTERVAL = 1.0  # seconds between two progress events of a stage: engines report each layer several times a second
 
 
 @contextmanager
@@ -75,7 +55,7 @@ def stage(on_event: OnEvent, step: str) -> Iterator[OnEvent]:
     try:
         yield pass_on
     except BaseException as error:
-        state: StepState = "interrupted" if isinstance(error, KeyboardInterrupt | Interrupted) else "failed"
+        state: StepState = "interrupted" if isinstance(error, KeyboardInterrupt | errors.Interrupted) else "failed"
         on_event(StepEvent(step=step, state=state, seconds=round(time.monotonic() - start, 3)))
         raise
     on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
@@ -97,7 +77,6 @@ class PublishJob:
 
     @property
     def release(self) -> PublishedRelease:
-        """The release, without the time of creation."""
         return PublishedRelease(identifier=self.identifier, tensorflow=self.tensorflow)
 
     def tags(self, digest: str | None) -> Sequence[tuple[TagKind, str]]:
@@ -114,7 +93,7 @@ class EngineSteps:
     repository: SignedRepository
     specs: Mapping[str, ImageSpec]
     images: Mapping[str, LocalImage]
-    retries: RetryPolicy = field(default_factory=RetryPolicy)
+    retries: retry.RetryPolicy = field(default_factory=retry.RetryPolicy)
 
     @property
     def _engine(self) -> Engine:
@@ -128,7 +107,7 @@ class EngineSteps:
         """
         project = self.validator.project
         if self.images[job.identifier].labels.get(LOCK_LABEL) != hash_lock(project.lock(self.specs[job.identifier])):
-            raise LockError(
+            raise errors.LockError(
                 f"{job.name} was built from another lock than {job.identifier} has now.", next_step="Build it again."
             )
         key = self.repository.key.private.private_numbers().private_value
@@ -148,7 +127,7 @@ class EngineSteps:
             return self._engine.push(reference, on_event)
 
         try:
-            return self.retries.retry_on((NetworkError, ImageMissing), push)
+            return self.retries.retry_on((errors.NetworkError, errors.ImageMissing), push)
         finally:
             remove_name(self._engine, reference)
 
@@ -187,7 +166,7 @@ class EngineSteps:
         Where a tag holds the list of referrers, it is listed with the promotion, before any tag moves.
         """
         registry = self.repository.registry
-        subject = Subject(name=self.repository.name, digest=digest)
+        subject = envelopes.Subject(name=self.repository.name, digest=digest)
         engine = f"Docker {self._engine.get_capabilities().engine}"
         inventory = self.validator.project.inventories.take(job.name, self.images[job.identifier].content, self._engine)
         manifest = registry.find(digest)
@@ -196,11 +175,11 @@ class EngineSteps:
         labels = self.images[job.identifier].labels
         spec = self.specs[job.identifier]
         lock = self.validator.project.lock(spec)
-        build = BuildRecord(
+        build = predicates.BuildRecord(
             identifier=job.identifier,
             base=labels.get(BASE_NAME_LABEL, "unknown"),
             base_digest=labels.get(BASE_DIGEST_LABEL),
-            locks={layer: hash_files({layer: text.encode()}) for layer, text in lock.items()},
+            locks={layer: files.hash_files({layer: text.encode()}) for layer, text in lock.items()},
             recipe=labels.get(RECIPE_LABEL),
             revision=labels.get("org.opencontainers.image.revision"),
             engine=engine,
@@ -208,24 +187,23 @@ class EngineSteps:
             ended=created,
             wheel=f"sha256:{spec.wheel.sha256}" if spec.wheel else None,
         )
-        ran = RunContext(host=self.repository.publisher, engine=engine, version=__version__)
+        ran = predicates.RunContext(host=self.repository.publisher, engine=engine, version=__version__)
         statements = (
-            make_sbom(inventory, subject=subject, created=created),
-            make_provenance(build, subject=subject),
-            make_report_statement(report, subject=subject),
-            make_test_result(report, subject=subject, ran=ran),
+            predicates.make_sbom(inventory, subject=subject, created=created),
+            predicates.make_provenance(build, subject=subject),
+            predicates.make_report_statement(report, subject=subject),
+            predicates.make_test_result(report, subject=subject, ran=ran),
         )
-        attach(registry, digest, statements, key=self.repository.key, list_later=True)
+        attach.attach(registry, digest, statements, key=self.repository.key, list_later=True)
 
     def find_candidates(self, prefix: str) -> set[str]:
-        """Return the tags of candidates that the engine has and that begin with `prefix`."""
         names = (name.rpartition(":") for image in self._engine.list_images() for name in image.names)
         repositories = (self.repository.name, CANDIDATE)
         return {tag for repository, _, tag in names if repository in repositories and tag.startswith(prefix)}
 
     def remove_candidate(self, candidate: str) -> None:
         for repository in (self.repository.name, CANDIDATE):
-            with suppress(EngineError):
+            with suppress(errors.EngineError):
                 self._engine.remove_with_containers(f"{repository}:{candidate}")
 
     def _pull(self, job: PublishJob, reference: str, name: str, on_event: OnEvent) -> None:
@@ -239,18 +217,18 @@ class EngineSteps:
             self._engine.pull(reference, on_event)
             digest = self._engine.find_digest(reference)
             if digest is None:
-                raise ImageMissing(
+                raise errors.ImageMissing(
                     f"{reference} was pulled, but the engine does not have it any more.", next_step="Run it again."
                 )
             if digest != job.digest:
-                raise TamperedError(
+                raise errors.TamperedError(
                     f"{reference} is {digest} in the engine, but {job.name}, which was pushed, is {job.digest}.",
                     next_step="Find out what changes images between the engine and the registry.",
                 )
             self._engine.tag(reference, [name])
 
         try:
-            self.retries.retry_on((NetworkError, ImageMissing), pull)
+            self.retries.retry_on((errors.NetworkError, errors.ImageMissing), pull)
         finally:
             if not is_known:
                 remove_name(self._engine, reference)
@@ -282,7 +260,6 @@ class PublishSession:
 
     @property
     def registry(self) -> Tags:
-        """The registry of the repository, in which each tag means the image of its platform."""
         return self.repository.tags
 
     def candidate(self, job: PublishJob) -> str:
@@ -328,7 +305,7 @@ def remove_candidates(session: PublishSession) -> tuple[str, ...]:
     prefix, undeleted = session.repository.candidate_prefix, []
     tagged = {tag for tag in session.registry.list_tags() if tag.startswith(prefix)}
     for candidate in sorted(tagged | session.steps.find_candidates(prefix)):
-        with suppress(AlreadyLocked), try_lock(session.repository.lock_file(candidate)):
+        with suppress(files.AlreadyLocked), files.try_lock(session.repository.lock_file(candidate)):
             session.steps.remove_candidate(candidate)
             if candidate in tagged and not session.registry.delete_tag(candidate):
                 undeleted.append(candidate)
@@ -343,7 +320,7 @@ def _push(job: PublishJob, session: PublishSession) -> Manifest:
         digest = session.steps.push(job, candidate, on_event)
         manifest = session.registry.find(candidate)
         if manifest is None or manifest.digest != digest:
-            raise PublicationIncomplete(
+            raise errors.PublicationIncomplete(
                 f"The engine pushed {candidate} to {repository} as {digest}, but the registry does not have it.",
                 next_step="Run the command again; if it fails again, check the proxies between engine and registry.",
             )

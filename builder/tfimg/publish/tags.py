@@ -12,11 +12,9 @@ from packaging.version import InvalidVersion, Version
 
 from tfimg.attestations.policy import TagPromise
 from tfimg.attestations.promotions import ImageStatements
-from tfimg.core.documents import InvalidDocument
-from tfimg.core.errors import NotInRegistry, PublicationIncomplete, TagConflict, TfimgError
+from tfimg.core import documents, errors, process
 from tfimg.core.levels import Level
-from tfimg.core.process import defer_signals
-from tfimg.core.text import to_plain_text
+from tfimg.core.text import parse_time, to_plain_text
 from tfimg.matrix.spec import parse_release
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LABEL_PREFIX
 from tfimg.registry.documents import Manifest, Reader, Tags, open_image, require_manifest
@@ -62,7 +60,7 @@ def read_release(registry: Reader, manifest: Manifest) -> PublishedRelease | Non
     """Return the release that an image's labels name, or None. Raises `TamperedError` for an invalid image."""
     try:
         image = open_image(registry, manifest.digest)
-    except NotInRegistry:  # a part of it was deleted
+    except errors.NotInRegistry:  # a part of it was deleted
         return None
     # All images of an index have the same labels; those without a platform are attestations.
     first = next(iter(image.platforms if image.indexes else image.images), None)
@@ -70,14 +68,14 @@ def read_release(registry: Reader, manifest: Manifest) -> PublishedRelease | Non
     identifier = first.labels.get(IDENTIFIER_LABEL) if first else None
     if first is None or not identifier or not parse_tag_version(tensorflow):
         return None
-    return PublishedRelease(identifier=identifier, tensorflow=tensorflow, created=first.settings.created_at)
+    return PublishedRelease(identifier=identifier, tensorflow=tensorflow, created=parse_time(first.settings.created))
 
 
 def is_same_image(manifest: Manifest, local_digest: str) -> bool:
     """Return whether a manifest is an engine's image, whose digest is its configuration's in the classic store."""
     try:
         config = manifest.image.config
-    except InvalidDocument:
+    except documents.InvalidDocument:
         config = None
     return local_digest in (manifest.digest, config.digest if config else None)
 
@@ -122,10 +120,10 @@ def move_tags(registry: Tags, moves: Sequence[Move]) -> None:
             if not is_moved:
                 registry.put(move.tag, manifests[move.after])
     except BaseException as error:
-        with defer_signals():
+        with process.defer_signals():
             failed = [move.tag for move in reversed(moved) if not _restore(registry, move)]
         if failed:
-            raise PublicationIncomplete(
+            raise errors.PublicationIncomplete(
                 f"{', '.join(failed)} of {registry.repository} could not be rolled back after this failure: {error}",
                 next_step="Run the same command again to move the other tags too.",
             ) from error
@@ -137,7 +135,7 @@ def require_tags(registry: Reader, expected: Mapping[str, str]) -> None:
     for tag, digest in expected.items():
         current = registry.find(tag)
         if current is None:
-            raise PublicationIncomplete(
+            raise errors.PublicationIncomplete(
                 f"The tag {tag} is missing from {registry.repository} after it was published.",
                 next_step="Another program may delete tags there; run the same command again.",
             )
@@ -147,7 +145,7 @@ def require_tags(registry: Reader, expected: Mapping[str, str]) -> None:
 def _require_digest(tag: str, current: Manifest | None, expected: str | None) -> None:
     digest = current.digest if current else None
     if digest != expected:
-        raise TagConflict(
+        raise errors.TagConflict(
             f"{tag} points to {digest or 'nothing'} instead of {expected or 'nothing'}: another publisher moved it.",
             next_step="Run the same command again; it decides about each tag again. `tfimg history` shows the other "
             "publisher.",
@@ -156,7 +154,7 @@ def _require_digest(tag: str, current: Manifest | None, expected: str | None) ->
 
 def _restore(registry: Tags, move: Move) -> bool:
     """Point a tag to its digest from before, unless another publisher has moved it; return whether that succeeded."""
-    with suppress(TfimgError):
+    with suppress(errors.TfimgError):
         current = registry.find(move.tag)
         if current is None or current.digest != move.after:
             return True
@@ -207,7 +205,6 @@ class Decision:
 
 
 def decide(question: Question) -> Decision:
-    """Decide what happens to a tag: the first objection refuses the move."""
     before = question.current.digest if question.current else None
     withdrawals = question.statements.in_force(question.repository, question.tag)
     points_there = before is not None and before == question.digest

@@ -33,11 +33,6 @@ IMAGE_CHECKS = (
 )
 """Checks of promises that only an image can keep."""
 
-
-PROTECTED = ("h5py", "keras", "libtpu", "ml-dtypes", "numpy", "protobuf", "tf-keras")
-"""Packages that TensorFlow's compiled code or its saved models depend on: another version breaks them."""
-
-PROTECTED_PREFIXES = ("tensorflow", "nvidia-")
 CONSTRAINTS = "/opt/tfimg/constraints.txt"
 """Where an image has its constraints; PIP_CONSTRAINT and UV_CONSTRAINT name this file."""
 
@@ -45,12 +40,10 @@ CONSTRAINTS = "/opt/tfimg/constraints.txt"
 def format_constraints(spec: ImageSpec, lock: Lock) -> str:
     """Return the constraints of later installations: what must not move, because TensorFlow was built against it."""
     versions = {package.name: package.version for package in read_packages(lock)} | {ALIAS: spec.tensorflow}
-    kept = [name for name in versions if name in PROTECTED or name.startswith(PROTECTED_PREFIXES)]
-    return "\n".join(f"{name}=={versions[name]}" for name in sorted(kept))
+    return "\n".join(f"{name}=={versions[name]}" for name in sorted(versions) if spec.is_fixed(name))
 
 
 def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True) -> dict[str, Any]:
-    """Return an image's facts; `from_lock` says that it was built from the lock."""
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,

@@ -20,12 +20,11 @@ class GeneratedFiles:
         self._changed: dict[str, str] = {}
 
     def add(self, files: Mapping[Path, str]) -> None:
-        """Write files, or note that they differ."""
         for file, text in files.items():
             self._wanted.add(file)
             if file.exists() and file.read_text() == text:
                 continue
-            self._note(file, "differs" if file.exists() else "is missing")
+            self._changed[str(file.relative_to(self._root))] = "differs" if file.exists() else "is missing"
             if not self._check:
                 write_atomically(file, text)
 
@@ -33,12 +32,9 @@ class GeneratedFiles:
         """Remove the files below a folder that were not added, or note that they should not exist."""
         for file in sorted(folder.rglob("*")):
             if file.is_file() and file not in self._wanted:
-                self._note(file, "is no longer generated")
+                self._changed[str(file.relative_to(self._root))] = "is no longer generated"
                 if not self._check:
                     file.unlink()
-
-    def _note(self, file: Path, problem: str) -> None:
-        self._changed[str(file.relative_to(self._root))] = problem
 
     def require_fresh(self, command: str) -> None:
         """Raise `StaleFiles` if files that were only compared are not what `command` would write."""
@@ -50,7 +46,6 @@ class GeneratedFiles:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the number of files, and those that were changed, as a JSON object."""
         return {"files": len(self._wanted), "changed": sorted(self._changed)}
 
     def __str__(self) -> str:

@@ -13,9 +13,8 @@ from tfimg.matrix.devices import CPU, DEVICES
 from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.matrix.support_ends import SupportEnd
-from tfimg.recipe.lock import read_packages
+from tfimg.recipe import lock, tags
 from tfimg.recipe.requirements import parse_requirements, parse_system_packages
-from tfimg.recipe.tags import list_tags
 
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
@@ -54,7 +53,6 @@ def format_title(spec: ImageSpec) -> str:
 
 
 def make_recipe_labels(spec: ImageSpec, *, lock_digest: str, layers: Sequence[str] = ()) -> dict[str, str]:
-    """Return the labels that follow from the recipe alone."""
     devcontainer = {
         "remoteUser": "tensorflow",
         "forwardPorts": list(spec.ports),
@@ -97,7 +95,7 @@ def read_extra_labels(labels: Mapping[str, str]) -> ExtraPackages | None:
     try:
         if longest := next((name for name, text in found.items() if len(text) > MAX_LABEL), None):
             raise LockError(f"{EXTRA_LABELS[longest]} has more than {MAX_LABEL} characters.", next_step="")
-        read_packages({"own": found["lock"]})
+        lock.read_packages({"own": found["lock"]})
         return ExtraPackages(
             requirements=parse_requirements(found["requirements"], source=EXTRA_LABELS["requirements"]),
             system_packages=parse_system_packages(found["system_packages"], source=EXTRA_LABELS["system_packages"]),
@@ -183,7 +181,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         "numpy": spec.numpy,
         "keras": spec.keras,
         "constraints": [constraint.model_dump() for constraint in spec.constraints],
-        "tags": list(list_tags(spec, repository=repository)),
+        "tags": list(tags.list_tags(spec, repository=repository)),
         **asdict(status),
         "host_machines": [asdict(machine) for machine in status.host_machines] or None,
         "base": spec.base.image,
@@ -196,7 +194,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
 
 def describe_extra_packages(own: ExtraPackages, debian: Mapping[str, str] | None = None) -> str:
     """Return extra packages in words: the requirements, what they resolved to, Debian packages with versions."""
-    locked = [f"{package.name} {package.version}" for package in read_packages({"own": own.lock})]
+    locked = [f"{package.name} {package.version}" for package in lock.read_packages({"own": own.lock})]
     names = (one.partition("=") for one in own.system_packages)
     system = [f"{name} {(debian or {}).get(name) or version}".strip() for name, _, version in names]
     lists = {"asked": own.requirements, "Python": locked, "Debian": system}
@@ -204,7 +202,6 @@ def describe_extra_packages(own: ExtraPackages, debian: Mapping[str, str] | None
 
 
 def describe_support_end(end: SupportEnd) -> dict[str, str]:
-    """Return the end of a version's security fixes as a JSON object."""
     return {"subject": end.subject, "ends": end.ends.isoformat(), "source": end.source}
 
 
@@ -215,7 +212,6 @@ def describe_matrix_image(spec: ImageSpec, *, repository: str, status: Status) -
 
 
 def format_request(spec: ImageSpec) -> str:
-    """Return the options that request exactly this image."""
     device = "" if spec.device == CPU else f" --device {spec.device}"
     platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"
     variant = "" if spec.variant == RUNTIME else f" --variant {spec.variant}"

@@ -62,8 +62,6 @@ UPPER_GROUPS = ("packages", "variant", "own")
 """Groups of wheels that lie above the system: the first changes more often than Debian and Python, and images that add
 the others share all layers below with the runtime."""
 
-LAST_LAYERS = ("selftest", "home")
-
 BYTECODE = "bytecode-"  # what the name of a layer of byte code begins with; its wheels' group follows
 
 LAYER_CONTENTS: Mapping[str, str] = {
@@ -113,12 +111,10 @@ class WheelGroup:
 
     @property
     def is_upper(self) -> bool:
-        """Whether it lies above the system."""
         return self.name in UPPER_GROUPS
 
     @property
     def layers(self) -> tuple[WheelLayer, ...]:
-        """Its one or two layers."""
         shared = [WheelLayer(group=self, is_shared=True)] if self.shared_files else []
         return (*shared, *([] if self.is_shared else [WheelLayer(group=self, is_shared=False)]))
 
@@ -134,11 +130,6 @@ class WheelLayer:
     def name(self) -> str:
         """`cudnn`, `tensorflow`, and `tensorflow-python` for the files of one Python."""
         return self.group.name if self.is_shared or not self.group.shared_files else f"{self.group.name}-python"
-
-
-def default_compression(removed: tuple[str, ...]) -> Compression:
-    """Return `small` for an image without the files that match `removed`, `fast` for one with all files."""
-    return "small" if removed else "fast"
 
 
 def lock_path(spec: ImageSpec, part: str) -> str:
@@ -196,7 +187,8 @@ def list_layer_names(lock: Lock, *, debian: bool = False, programs: bool = False
         *(name for layer in layers if layer.group.is_upper for name in (layer.name, f"{BYTECODE}{layer.group.name}")),
         *(["debian"] if debian else []),
         *(["programs"] if programs else []),
-        *LAST_LAYERS,
+        "selftest",
+        "home",
     )
 
 

@@ -116,8 +116,9 @@ class LockQuery:
     `cutoff` and the days in `newer` are the first instants that uv does not see; `find_links` is a folder of wheels
     that the package index lacks. `constraints` bound packages without requiring them. `local` are names and versions
     of packages that the image has from elsewhere, without further requirements. `locked` are the versions of a lock,
-    which stay where the requirements allow it; those of the requirements that have to move are the lowest, of what they
-    need the highest. `newest`: uv sees all releases, also of an index that states no upload times.
+    which stay where the requirements allow it. Packages that move have the highest version; with `lowest`, those of the
+    requirements have the lowest one, and no pre-release.
+    `newest`: uv sees all releases, also of an index that states no upload times.
     """
 
     requirements: tuple[str, ...]
@@ -130,6 +131,7 @@ class LockQuery:
     local: tuple[tuple[str, str], ...] = ()
     locked: tuple[tuple[str, str], ...] = ()
     newest: bool = False
+    lowest: bool = False
 
 
 def make_query(
@@ -238,8 +240,10 @@ def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -
     return HEADER + "".join(format_line(package, query) for package in resolve_packages(query, uv=uv, env=env))
 
 
-def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
-    """Resolve a query with uv. Raises as `resolve_lock`."""
+def resolve_packages(
+    query: LockQuery, *, uv: str, env: Mapping[str, str], timeout: float | None = None
+) -> Sequence[Package]:
+    """Resolve a query with uv. Raises as `resolve_lock`, and `TimeoutError` after `timeout` seconds."""
     import tomllib
     import zipfile
 
@@ -272,14 +276,14 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             "--only-binary=:all:",  # nothing is compiled while an image is built
             *([] if query.newest else days),
             *([f"--constraints={constraints}"] if query.constraints else []),
-            *(["--resolution=lowest-direct", "--prerelease=disallow"] if query.locked else []),
+            *(["--resolution=lowest-direct", "--prerelease=disallow"] if query.lowest else []),
             str(source),
             # As an address: uv ends a path at a comma or #.
             *([f"--find-links={query.find_links.absolute().as_uri()}"] if query.find_links else []),
             *([f"--find-links={folder}"] if query.local else []),
         ]
         try:
-            run(argv, env=env)
+            run(argv, env=env, timeout=timeout)
         except CommandFailed as failed:
             raise _map_error(query, failed.stderr) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages

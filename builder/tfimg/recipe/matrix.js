@@ -39,7 +39,7 @@ function compare(one, other) {
   return 0;
 }
 
-const plain = (name) => name.toLowerCase().replace(/[\s_-]/g, "").replace(/^(nvidia|geforce|tesla|quadro)+/, "");
+const plain = (name) => name.toLowerCase().replace(/[\s_-]/g, "").replace(/^(nvidia|geforce|tesla|grid)+/, "");
 
 /* What was typed → compute capabilities: exactly one for a capability or a whole name, several for a part of names. */
 function capabilities(asked) {
@@ -47,8 +47,9 @@ function capabilities(asked) {
   const number = /^(?:sm|compute|cc)?(\d{1,2})\.?(\d)$/.exec(word);
   if (number) return [`sm_${number[1]}${number[2]}`];
   const having = (test) => Object.keys(facts.gpus).filter((sm) => facts.gpus[sm].some((name) => test(plain(name))));
-  const whole = having((name) => name === word);
-  return whole.length ? whole : having((name) => word && name.includes(word));
+  const model = word.replace(/^quadro/, "");
+  const whole = [word, model].map((one) => having((name) => name === one)).find((found) => found.length);
+  return whole || having((name) => model && name.includes(model));
 }
 
 /* How a row's GPU wheel runs on one of the capabilities: "code", "ptx", "unproven", or nothing. */

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
-from tfimg.core.cancellation import map_in_threads
-from tfimg.core.errors import LockError, RequirementConflict
 from tfimg.core.files import hash_file
 from tfimg.matrix.schema import Newer
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import (
     HEADER,
-    MAX_RESOLUTIONS,
     Lock,
     LockedPackage,
     LockQuery,
@@ -33,7 +26,6 @@ from tfimg.recipe.lock import (
     read_packages,
     resolve_packages,
 )
-from tfimg.recipe.requirements import FindImage
 
 if TYPE_CHECKING:
     from packaging.pylock import Package
@@ -41,10 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolver:
-    """Resolves packages above one image's lock with the program `uv`, as of a day.
+    """Resolves packages together with one image's lock with the program `uv`, as of a day.
 
-    `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay. `constraints` bound packages
-    that may be needed. `newest`: all releases are seen, also of an index that states no upload times.
+    The image's packages keep their versions where the requirements allow it. Others move within the bounds of
+    TensorFlow's metadata, those of `ImageSpec.fixed` only if a requirement names them. `may_move` False: none moves, as
+    in the lock of a variant. `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
+    `constraints` bound packages that may be needed. `promised` are names and versions of wheels that a user could make,
+    to find out whether they would help. `timeout` are seconds for one resolution.
     """
 
     spec: ImageSpec
@@ -52,15 +47,18 @@ class Resolver:
     newer: Newer
     uv: str
     env: Mapping[str, str]
+    today: date
     as_of: date | None = None
     find_links: Path | None = None
     fixes: tuple[LockedPackage, ...] = ()
     constraints: tuple[str, ...] = ()
-    newest: bool = False
+    may_move: bool = True
+    promised: tuple[tuple[str, str], ...] = ()
+    timeout: float | None = None
 
     @property
     def versions(self) -> dict[str, str]:
-        """The packages that do not move: those of the lock, and the other name of TensorFlow's."""
+        """The packages of the image: those of the lock, and the other name of TensorFlow's."""
         return {package.name: package.version for package in read_packages(self.lock)} | {ALIAS: self.spec.tensorflow}
 
     @property
@@ -68,58 +66,115 @@ class Resolver:
         """The day as of which packages are resolved."""
         return self.as_of or self.spec.cutoff
 
-    def find(self, requirements: Sequence[str]) -> Sequence[Package]:
-        """Return the packages that requirements resolve to.
+    def is_held(self, name: str, requirements: Iterable[str] = ()) -> bool:
+        """Return whether a package of the image keeps its version, whatever `requirements` need.
 
-        Raises `LockError` if they have no solution; `tfimg.recipe.packages` explains it.
+        NVIDIA's libraries and libtpu are held even when they are named: the matrix pins them.
         """
-        return resolve_packages(self.query(requirements), uv=self.uv, env=self.env)
+        if not self.may_move or name in (ALIAS, self.spec.package, "libtpu", *dict(self.spec.libraries)):
+            return True
+        return self.spec.is_fixed(name) and name not in map(name_of, requirements)
+
+    def find(self, requirements: Sequence[str], free: Collection[str] = ()) -> Sequence[Package]:
+        """Return the packages that requirements resolve to; `free` are names of the image's that may move nevertheless.
+
+        Raises `LockError` if they have no solution, which `tfimg.recipe.conflicts` explains, and `TimeoutError`.
+        """
+        return resolve_packages(self.query(requirements, free), uv=self.uv, env=self.env, timeout=self.timeout)
 
     def format(self, requirements: Sequence[str], found: Iterable[Package]) -> str:
-        """Return the requirement file of those packages that the image lacks. Raises `LockError`."""
-        query = self.query(requirements)
+        """Return the requirement file of the packages that the image lacks or has in another version.
+
+        Raises `LockError`.
+        """
+        query, versions = self.query(requirements), self.versions
         reasons = {(fix.name, fix.version): fix.reason for fix in self.fixes}
         lines = [
             format_line(package, query, reasons.get((package.name, str(package.version))))
             for package in found
-            if package.name not in self.versions
+            if package.name != self.spec.package and versions.get(package.name) != str(package.version)
         ]
         return HEADER + "".join(lines) if lines else ""
 
-    def find_versions(self, requirements: Iterable[str], fixed: Iterable[str] | None = None) -> dict[str, str]:
-        """Return the versions by name that a query resolves to. Raises `LockError` without a solution."""
-        found = resolve_packages(self.query(requirements, fixed), uv=self.uv, env=self.env)
-        return {package.name: str(package.version) for package in found}
+    def find_versions(self, requirements: Sequence[str], free: Collection[str] = ()) -> dict[str, str]:
+        """Return the versions by name that requirements resolve to. Raises `LockError` without a solution."""
+        return {package.name: str(package.version) for package in self.find(requirements, free)}
 
-    def query(self, requirements: Iterable[str], fixed: Iterable[str] | None = None) -> LockQuery:
-        """Return the query for requirements; `fixed` are the packages of the image that do not move, if not all."""
+    def query(self, requirements: Sequence[str], free: Collection[str] = ()) -> LockQuery:
+        """Return the query for requirements; see `find`."""
         base = make_query(self.spec, self.newer, self.find_links)
+        versions = self.versions
+        held = [name for name in versions if name not in free and self.is_held(name, requirements)]
         # Packages of the image may be newer than the cut-off: they are visible as of the day when they appeared.
-        days = {ALIAS: end_of(self.spec.cutoff)}
-        days |= {
-            package.name: end_of(package.appeared)
-            for package in (*read_packages(self.lock), *self.fixes)
-            if package.appeared
-        }
-        cutoff = end_of(self.day)
-        local = {self.spec.package, ALIAS} if self.spec.wheel else ()
+        days = {ALIAS: self.spec.cutoff}
+        days |= {one.name: one.appeared for one in (*read_packages(self.lock), *self.fixes) if one.appeared}
+        if self.may_move:
+            days = {name: max(day, self.day) for name, day in days.items()}
+        # Who writes a version means it, also if it is newer than all others may be.
+        exact = {name_of(one): end_of(self.today) for one in requirements if is_exact(one)}
+        has_wheel = self.spec.wheel is None or self.spec.wheel.file.is_file()
+        # No index has the version of a wheel that a user built.
+        is_read = self.may_move and has_wheel
+        local = {ALIAS, self.spec.package} - ({self.spec.package} if is_read else set()) if self.spec.wheel else ()
+        roots = (*base.requirements, *(name for name in versions if name != ALIAS)) if is_read else ()
         return replace(
             base,
-            requirements=tuple(requirements),
-            cutoff=cutoff,
-            newer=tuple(sorted((dict(base.newer) | days).items())) if fixed is None else base.newer,
+            # In this order: uv decides those of the user first, and moves those of the image.
+            requirements=tuple(dict.fromkeys((*requirements, *roots))),
+            cutoff=end_of(self.day),
+            newer=tuple(sorted((dict(base.newer) | {name: end_of(day) for name, day in days.items()} | exact).items())),
             constraints=(
-                *(
-                    f"{name}=={version}"
-                    for name, version in (*self.versions.items(), *((fix.name, fix.version) for fix in self.fixes))
-                    if fixed is None or name in fixed
-                ),
+                *(f"{name}=={versions[name]}" for name in held),
+                *(f"{fix.name}=={fix.version}" for fix in self.fixes),
                 *self.constraints,
             ),
-            newest=self.newest,
-            # No index has the version of a wheel that a user built.
-            local=tuple((name, self.spec.tensorflow) for name in local),
+            newest=self.as_of == self.today,
+            local=(*((name, self.spec.tensorflow) for name in local), *self.promised),
+            locked=tuple(versions.items()) if roots else (),
         )
+
+
+def name_of(requirement: str) -> str:
+    """Return the name of a requirement, as PEP 503 compares it."""
+    return canonicalize_name(Requirement(requirement).name)
+
+
+def is_exact(requirement: str) -> bool:
+    """Return whether a requirement is of one version: pandas==2.1.4."""
+    return any(one.operator in ("==", "===") and "*" not in one.version for one in Requirement(requirement).specifier)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedPackage:
+    """A package that an image with extra packages has in another version; `fix` is what its first version fixed."""
+
+    name: str
+    before: str
+    after: str
+    fix: str | None
+
+
+def find_moved(lock: Lock, own: str) -> tuple[MovedPackage, ...]:
+    """Return the packages of an image's lock that its part of extra packages replaces. Raises `LockError`."""
+    versions = {package.name: package.version for package in read_packages({"own": own})}
+    return tuple(
+        MovedPackage(name=one.name, before=one.version, after=versions[one.name], fix=one.reason)
+        for one in read_packages(lock)
+        if one.name in versions
+    )
+
+
+def add_own_part(lock: Lock, own: str) -> Lock:
+    """Return a lock with the part of extra packages; what they replace leaves the other parts.
+
+    An image never has two versions of a package, one hidden by the other.
+    """
+    moved = {f"{package.name}==" for package in read_packages({"own": own})}
+    kept = {
+        part: "".join(line for line in text.splitlines(keepends=True) if f"{line.partition('==')[0]}==" not in moved)
+        for part, text in lock.items()
+    }
+    return {**kept, "own": own}
 
 
 def find_locked_wheels(folder: Path, lock: Lock) -> tuple[Path, ...]:
@@ -131,187 +186,3 @@ def find_locked_wheels(folder: Path, lock: Lock) -> tuple[Path, ...]:
 def list_wheels(folder: Path) -> list[Path]:
     """Return the wheels of a folder, by name."""
     return sorted(wheel for wheel in folder.glob("*.whl") if wheel.is_file())
-
-
-MAX_SECONDS = 90
-"""Time for an explanation. A resolution takes 1 to 5 seconds, 10 where the metadata of many releases is fetched."""
-
-MAX_LISTED = 5  # conflicts in one message
-MAX_REASON = 300  # characters of what uv says; for a package with 50 releases it says 20,000
-
-_WITHOUT_WHEEL = re.compile(r"\b(?:versions of )?([a-z0-9][\w.-]*)(?:[<>=!~]=?\S+)? ha(?:s|ve) no usable wheels")
-_UNKNOWN = re.compile(r"\b([a-z0-9][\w.-]*) was not found in the (?:package registry|provided package locations)")
-
-
-class _TimeIsUp(Exception):
-    """The explanation takes too long."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Problem:
-    """Why a requirement does not fit, in sentences, and what would work."""
-
-    what: str
-    fixes: tuple[str, ...] = ()
-
-
-def explain_conflict(
-    resolver: Resolver, requirements: Sequence[str], error: LockError, *, today: date, find_image: FindImage
-) -> LockError:
-    """Return the refusal of requirements that have no solution on top of an image.
-
-    `error` is what uv said, `find_image` names another image. At most `MAX_SECONDS` are spent; what is not found out
-    by then is told in uv's words.
-    """
-    search = _Search(resolver=resolver, today=today, find_image=find_image)
-    problems = [problem for one in requirements if (problem := search.find_locked_conflict(one))]
-    if not problems:
-        try:
-            problems = [search.find_culprit(requirements, error)]
-        except _TimeIsUp:
-            problems = [_quote_uv(requirements, error)]
-    sentences = [problem.what for problem in problems[:MAX_LISTED]]
-    if len(problems) > MAX_LISTED:
-        sentences.append(f"{len(problems) - MAX_LISTED} more requirements conflict.")
-    fixes = dict.fromkeys(fix for problem in problems[:MAX_LISTED] for fix in problem.fixes)
-    step = "; or ".join([*fixes][:MAX_LISTED]) or "loosen or leave out the requirement"
-    return RequirementConflict(" ".join(sentences), next_step=f"{step[0].upper()}{step[1:]}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Search:
-    """Asks uv variants of the requirements until it is known which does not fit."""
-
-    resolver: Resolver
-    today: date
-    find_image: FindImage
-    deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
-
-    def find_locked_conflict(self, requirement: str) -> _Problem | None:
-        """Return why a requirement of a package of the image does not fit; without asking uv."""
-        wanted = Requirement(requirement)
-        name = canonicalize_name(wanted.name)
-        version = self.resolver.versions.get(name)
-        if version is None or wanted.marker or wanted.specifier.contains(version, prereleases=True):
-            return None
-        what = f"{requirement} conflicts with {name} {version}, which TensorFlow "
-        what += f"{self.resolver.spec.tensorflow} was locked with."
-        if name.startswith(ALIAS):
-            what = f"{requirement} conflicts with {name} {version} of the image itself."
-        image = self.find_image(name, str(wanted.specifier))
-        return _Problem(
-            what=what,
-            fixes=(f"write {wanted.name} without a version", *([f"use the image {image}"] if image else [])),
-        )
-
-    def find_culprit(self, requirements: Sequence[str], error: LockError) -> _Problem:
-        """Return the problem of the first requirement that does not fit with those before it."""
-
-        @cache
-        def fits(*some: str) -> bool:
-            return self.resolve(some) is not None
-
-        # The number of resolutions is the logarithm of the number of requirements.
-        culprit = requirements[_first_without(range(len(requirements)), lambda end: fits(*requirements[: end + 1]))]
-        if not fits(culprit):
-            return self._explain_one(culprit, error)
-        before = requirements[: requirements.index(culprit)]
-        other = before[_first_without(range(len(before)), lambda end: fits(*before[: end + 1], culprit))]
-        if not fits(other, culprit):
-            return _Problem(
-                what=f"{other} and {culprit} exclude each other on top of {self.resolver.spec.identifier}; each fits "
-                "alone.",
-                fixes=("loosen one of them",),
-            )
-        return _Problem(
-            what=f"{culprit} does not fit with the requirements before it, of which {other} is the last that it needs "
-            "otherwise.",
-            fixes=("loosen one of them",),
-        )
-
-    def resolve(self, requirements: Iterable[str], fixed: Iterable[str] | None = None) -> dict[str, str] | None:
-        """Return the versions by name that requirements resolve to, None without a solution; see `Resolver.query`."""
-        if time.monotonic() > self.deadline:
-            raise _TimeIsUp
-        try:
-            return self.resolver.find_versions(requirements, fixed)
-        except LockError:
-            return None
-
-    def _explain_one(self, requirement: str, error: LockError) -> _Problem:
-        """Return why a requirement does not fit, although it is the only one."""
-        wanted = Requirement(requirement)
-        name = canonicalize_name(wanted.name)
-        try:
-            self.resolver.find_versions([requirement])
-        except LockError as alone:
-            error = alone
-        if (unknown := _UNKNOWN.search(error.what)) and self.resolve([wanted.name], ()) is None:
-            needs = "" if unknown[1] == name else f", which {requirement} needs"
-            return _Problem(
-                what=f"The package index has no package {unknown[1]}{needs}.",
-                fixes=("correct the name", "put its wheel into a folder and name that with --find-links"),
-            )
-        fits = self.resolve([wanted.name])
-        fixes = [f"write {wanted.name}=={fits[name]}, which fits"] if fits and name in fits else []
-        later = None if self.resolver.as_of else replace(self, resolver=replace(self.resolver, as_of=self.today))
-        if later and (found := later.resolve([requirement])):
-            return _Problem(
-                what=f"{requirement} has no release of {self.resolver.day} or before, the time of TensorFlow "
-                f"{self.resolver.spec.tensorflow}, that fits.",
-                fixes=(*fixes, f"allow later releases with --newest: {name} {found.get(name, '')} fits"),
-            )
-        if moved := self._find_moved(requirement):
-            return self._describe_moved(requirement, moved, fixes)
-        if without := list(dict.fromkeys(_WITHOUT_WHEEL.findall(error.what)))[:MAX_LISTED]:
-            what = f"{name} has" if without == [name] else f"{requirement} needs {', '.join(without)}, which has"
-            wheels = f"`pip wheel --no-deps --wheel-dir wheels {' '.join(without)}`"
-            return _Problem(
-                what=f"{what} no wheel on the package index, and nothing is compiled while an image is built.",
-                fixes=(*fixes, f"make the wheel with {wheels} and add --find-links wheels"),
-            )
-        if later and (moved := later._find_moved(requirement)):
-            return self._describe_moved(requirement, moved, fixes)
-        return replace(_quote_uv([requirement], error), fixes=tuple(fixes))
-
-    def _find_moved(self, requirement: str) -> dict[str, str]:
-        """Return the packages of the image that a requirement would move, with the versions that it needs."""
-        tensorflow = [name for name in self.resolver.versions if name.startswith(ALIAS)]
-        free = self.resolve([requirement], tensorflow) or self.resolve([requirement], ())
-        moved = {
-            name: found for name, found in (free or {}).items() if self.resolver.versions.get(name, found) != found
-        }  # more than need be: without bounds uv takes the newest
-        kept = map_in_threads(lambda name: self.resolve([requirement], [*tensorflow, name]), moved, MAX_RESOLUTIONS)
-        needed = {name: moved[name] for name, solution in zip(moved, kept, strict=True) if solution is None}
-        # Where each of them could stay alone, or TensorFlow itself moves, all are named.
-        return {name: found for name, found in moved.items() if name.startswith(ALIAS)} or needed or moved
-
-    def _describe_moved(self, requirement: str, moved: Mapping[str, str], fixes: Sequence[str]) -> _Problem:
-        listed = [f"{name} {found}" for name, found in moved.items()][:MAX_LISTED]
-        locked = [f"{name} {self.resolver.versions[name]}" for name in moved][:MAX_LISTED]
-        name, found = next(iter(moved.items()))
-        is_newer = Version(found) > Version(self.resolver.versions[name])
-        image = self.find_image(name, f"{'>=' if is_newer else '<='}{Version(found).public}")
-        return _Problem(
-            what=f"{requirement} needs another version of what TensorFlow {self.resolver.spec.tensorflow} was locked "
-            f"with: {', '.join(listed)} instead of {', '.join(locked)}.",
-            fixes=(*fixes, *([f"use the image {image}"] if image else []))
-            or ("choose another release of TensorFlow: `tfimg list` shows them",),
-        )
-
-
-def _first_without(places: range, fits: Callable[[int], bool]) -> int:
-    """Return the first place that does not fit, by halving; all places after it do not fit either."""
-    low, high = places.start, places.stop - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if fits(middle) else (low, middle)
-    return low
-
-
-def _quote_uv(requirements: Sequence[str], error: LockError) -> _Problem:
-    """Return what uv said, without the steps of its proof."""
-    reason = re.sub(r"^.*?cause: ", "", error.what)
-    if len(reason) > MAX_REASON:
-        reason = f"… {reason[-MAX_REASON:].partition(' ')[2]}"
-    return _Problem(what=f"{', '.join(requirements[:MAX_LISTED])} cannot be resolved: {reason}")

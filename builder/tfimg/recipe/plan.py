@@ -9,17 +9,12 @@ from pathlib import Path
 
 from jinja2 import DictLoader, Environment, StrictUndefined, TemplateNotFound, TemplateSyntaxError
 
-from tfimg.core.errors import RenderError
-from tfimg.core.files import hash_files
+from tfimg.core import errors, files
 from tfimg.matrix.schema import PLATFORMS, PROCESSORS
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.facts import ALIAS, CONSTRAINTS, collect_facts, format_constraints
-from tfimg.recipe.labels import format_title, make_recipe_labels
-from tfimg.recipe.layout import EPOCH, SITE_PACKAGES, list_layer_names, lock_path, split_lock
+from tfimg.recipe import facts, labels, layout
 from tfimg.recipe.lock import GLIBC_MINOR, Lock, hash_lock
 from tfimg.recipe.tags import list_tags
-
-SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
 def make_template_environment(templates: Mapping[str, str]) -> Environment:
@@ -40,25 +35,25 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
     Raises `RenderError` when the template is wrong.
     """
     programs = [name for name, variant in spec.variants if variant.port]
-    layers = list_layer_names(lock, debian=bool(spec.system_packages), programs=bool(programs))
+    layers = layout.list_layer_names(lock, debian=bool(spec.system_packages), programs=bool(programs))
     return _render(
         environment,
         "Dockerfile.j2",
         spec=spec,
-        title=format_title(spec),
-        groups=split_lock(lock, spec.removed),
-        lock_path=lock_path,
+        title=labels.format_title(spec),
+        groups=layout.split_lock(lock, spec.removed),
+        lock_path=layout.lock_path,
         committed=any(select_defaults([spec])),
-        site=SITE_PACKAGES,
-        alias=None if spec.package == ALIAS else ALIAS,
+        site=layout.SITE_PACKAGES,
+        alias=None if spec.package == facts.ALIAS else facts.ALIAS,
         wheels=wheels,
-        epoch=EPOCH,
-        facts=json.dumps(collect_facts(spec, lock), indent=1),
-        constraints=format_constraints(spec, lock),
+        epoch=layout.EPOCH,
+        facts=json.dumps(facts.collect_facts(spec, lock), indent=1),
+        constraints=facts.format_constraints(spec, lock),
         variables=_container_variables(spec),
         cross=spec.platform != PLATFORMS[0],
         wheel_platform=f"{PROCESSORS[spec.platform]}-manylinux_2_{GLIBC_MINOR}",
-        labels=make_recipe_labels(spec, lock_digest=hash_lock(lock), layers=layers),
+        labels=labels.make_recipe_labels(spec, lock_digest=hash_lock(lock), layers=layers),
         programs=programs,
         command=json.dumps(
             next((variant.command for _, variant in spec.variants[::-1] if variant.command), ("python",))
@@ -80,18 +75,22 @@ def _container_variables(spec: ImageSpec) -> dict[str, str]:
     driver to mount, and the CUDA that the driver must support. Any driver that knows the row's CUDA major runs its
     libraries (CUDA compatibility guide, minor-version compatibility).
     """
-    path = ["/opt/tensorflow/bin", "/home/tensorflow/.local/bin", *SYSTEM_PATH]
+    system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    path = f"/opt/tensorflow/bin:/home/tensorflow/.local/bin:{system}"
     environment = {
+        # Of a user ID that /etc/passwd lacks too, as OpenShift's are: `getpass.getuser()` reads USER.
+        "HOME": "/home/tensorflow",
+        "USER": "tensorflow",
         "VIRTUAL_ENV": "/opt/tensorflow",
         "LANG": "C.UTF-8",
-        "PIP_CONSTRAINT": CONSTRAINTS,
-        "UV_CONSTRAINT": CONSTRAINTS,
+        "PIP_CONSTRAINT": facts.CONSTRAINTS,
+        "UV_CONSTRAINT": facts.CONSTRAINTS,
     }
     if spec.gpu is None:
-        return {"PATH": ":".join(path), **environment}
+        return {"PATH": path, **environment}
     major = spec.gpu.libraries.toolkit.partition(".")[0]
     return {
-        "PATH": ":".join([*path, "/usr/local/cuda/bin"]),
+        "PATH": f"{path}:/usr/local/cuda/bin",
         **environment,
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
@@ -108,7 +107,7 @@ def _render(environment: Environment, template: str, **values: object) -> str:
         problem = f"there is no template {error.name!r}"
     except Exception as error:  # a template may compute, and so fail in any way
         problem = str(error) or type(error).__name__
-    raise RenderError(
+    raise errors.RenderError(
         f"The template {template} cannot be rendered: {problem.rstrip('.')}.",
         next_step="Correct images/templates, or pass the missing value in recipe/plan.py.",
     )
@@ -143,7 +142,7 @@ def hash_recipe(
     from the base's mirrors. The revision and tfimg's version are left out: they change
     without changing an image.
     """
-    return hash_files(
+    return files.hash_files(
         {
             "dockerfile": plan.dockerfile.encode(),
             "base": base_digest.encode(),

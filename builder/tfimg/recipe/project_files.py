@@ -19,11 +19,12 @@ from packaging.pylock import Package, Pylock, PylockValidationError
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from tfimg.core.documents import InvalidDocument, InvalidYaml, parse_json
+from tfimg.core.documents import InvalidDocument, parse_json
 from tfimg.core.text import escape_unprintable
 from tfimg.index.client import make_environment
-from tfimg.matrix.strict_yaml import read_strict_yaml
+from tfimg.matrix.load import read_yaml
 from tfimg.recipe.requirements import (
+    MAX_REQUIREMENT,
     NO_FORM,
     Item,
     Note,
@@ -33,6 +34,8 @@ from tfimg.recipe.requirements import (
     parse_requirement,
     refuse_line,
 )
+
+MAX_VERSION = 500  # characters of a version of Poetry or Pipenv
 
 CORRECT = "Correct the file, or write the requirements into one in pip's format."
 
@@ -88,10 +91,10 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _locate(text: str, path: str, needle: str) -> str:
-    """Return the place of the first line that contains a text."""
-    before, found, _ = text.partition(needle)
-    return f"{path}, line {before.count(chr(10)) + 1}" if found and needle else path
+def _locate(text: str, path: str, *needles: str) -> str:
+    """Return the place of the first of texts that a file contains; a line end before one does not count."""
+    start = next((start for needle in needles if needle and (start := text.find(needle)) >= 0), -1)
+    return path if start < 0 else f"{path}, line {text.count(chr(10), 0, start + 1) + 1}"
 
 
 def _read_toml(text: str, path: str) -> dict[str, Any] | Problem:
@@ -114,7 +117,7 @@ def _want(text: str, place: str, **more: Any) -> Item:
 
 def make_source(url: str, *, line: str, name: str | None = None, marker: str | None = None, **more: Any) -> Source:
     """Return the source at an address, as pip writes it: `git+https://…@COMMIT#subdirectory=…`, or of a file."""
-    plain, _, fragment = url.partition("#")
+    plain, _, fragment = url[:MAX_REQUIREMENT].partition("#")
     subdirectory = next((one[13:] for one in fragment.split("&") if one.startswith("subdirectory=")), None)
     common: dict[str, Any] = {"line": line, "name": name, "marker": marker, "subdirectory": subdirectory, **more}
     if found := re.fullmatch(r"(git|hg|svn|bzr)\+(\S+?://[^/]*)?([^@]*)(?:@(.+))?", plain):
@@ -224,10 +227,7 @@ def _parse_pipfile(text: str, selection: Selection, _: ReadLines) -> Iterator[It
 
 def _read_entry(text: str, path: str, name: str, value: object) -> Item:
     """Return the requirement of a name and a version or a table, as Poetry and Pipenv write them."""
-    lines = text.splitlines()
-    pattern = re.compile(rf"[\"']?{re.escape(name)}[\"']?\s*=")
-    number = next((number for number, line in enumerate(lines, start=1) if pattern.match(line.strip())), None)
-    place = f"{path}, line {number}" if number else path
+    place = _locate(text, path, f"\n{name} ", f"\n{name}=", f'\n"{name}"', f"\n'{name}'")
     table = value if isinstance(value, dict) else {"version": value}
     if address := _text(table.get("git")):
         commit = next((_text(table[key]) for key in ("rev", "ref", "tag", "branch") if key in table), None)
@@ -241,9 +241,9 @@ def _read_entry(text: str, path: str, name: str, value: object) -> Item:
         )
     if address := next((_text(table[key]) for key in ("url", "path", "file") if key in table), ""):
         return make_source(address, line=place, name=name)
-    version = _text(table.get("version", "*")) or "*"
+    version = _text(table.get("version", "*"))[:MAX_VERSION] or "*"
     extras = ",".join(map(_text, _list(table.get("extras"))))
-    python = _text(table.get("python"))
+    python = _text(table.get("python"))[:MAX_VERSION]
     markers = [f"({_text(table['markers'])})"] if "markers" in table else []
     markers += [f"python_version {one}" for one in _split_bounds(_convert_bound(python))] if python else []
     marker = f"; {' and '.join(markers)}" if markers else ""
@@ -340,21 +340,23 @@ def _parse_uv_lock(text: str, selection: Selection, _: ReadLines) -> Iterator[It
     asked = [] if selection.groups else _list(root.get("dependencies"))
     asked = [*asked, *(one for name in selection.extras for one in _list(optional.get(name)))]
     asked += [one for name in selection.groups for one in _list(groups.get(name))]
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for package in packages:
+        by_name.setdefault(_text(package["name"]), []).append(package)
     needed, waiting = set(), [_text(_table(one).get("name")) for one in asked]
     while waiting:
         if (name := waiting.pop()) not in needed:
             needed.add(name)
-            for package in packages:
-                if package["name"] == name:
-                    more = [_list(package.get("dependencies")), *_table(package.get("optional-dependencies")).values()]
-                    waiting += [_text(_table(one).get("name")) for group in more for one in _list(group)]
+            for package in by_name.get(name, ()):
+                more = [_list(package.get("dependencies")), *_table(package.get("optional-dependencies")).values()]
+                waiting += [_text(_table(one).get("name")) for group in more for one in _list(group)]
     for one in map(_table, asked):
         extras = ",".join(map(_text, _list(one.get("extra"))))
         marker = _text(one.get("marker"))
         requirement = f"{one.get('name')}{f'[{extras}]' if extras else ''}{f'; {marker}' if marker else ''}"
         yield _want(requirement, f"{path}, {one.get('name')}", is_locked=True)
     for package in packages:
-        if package["name"] in needed and package is not root:
+        if _text(package["name"]) in needed and package is not root:
             yield _read_uv_package(package, path)
 
 
@@ -443,8 +445,8 @@ CONDA_NAMES = {
 
 _CONDA_ONLY = re.compile(
     r"_.*|lib.*|cuda.*|cudnn|nccl|mkl|blas|openblas|nomkl|openssl|ca-certificates|gcc.*|gxx.*|binutils.*|sysroot.*|ld_impl.*|"
-    r"zlib|xz|tk|sqlite|readline|ncurses|bzip2|icu|zstd|hdf5|ffmpeg|graphviz|git|cmake|make|nodejs|compilers|r-.*|vc|vs20.*|"
-    r"python_abi|conda.*|anaconda.*|mamba"
+    r"zlib|xz|tk|sqlite|readline|ncurses|bzip2|icu|zstd|hdf5|ffmpeg|graphviz|yaml|git|cmake|make|nodejs|compilers|r-.*|vc|vs20.*|"
+    r"cpuonly|pytorch-(cuda|mutex)|python_abi|conda.*|anaconda.*|mamba"
 )
 """Names without a build that are no Python packages, of which the package index may have unrelated ones."""
 
@@ -454,8 +456,8 @@ _OF_THE_IMAGE = frozenset({"python", "pip", "setuptools", "wheel"})
 def _parse_conda_environment(text: str, selection: Selection, read_lines: ReadLines) -> Iterator[Item]:
     path = selection.path
     try:
-        data = _table(read_strict_yaml(text))
-    except (InvalidYaml, RecursionError) as error:
+        data = _table(read_yaml(text))
+    except (InvalidDocument, RecursionError) as error:
         yield Problem(place=path, what=f"it is not YAML: {escape_unprintable(str(error))}", step=CORRECT)
         return
     if not isinstance(data.get("dependencies"), list):
@@ -463,11 +465,11 @@ def _parse_conda_environment(text: str, selection: Selection, read_lines: ReadLi
         return
     for one in data["dependencies"]:
         if isinstance(one, dict):
-            lines = [_text(line) for line in _list(one.get("pip"))]
+            lines = "\n".join(_text(line) for line in _list(one.get("pip"))).splitlines()
             yield from read_lines("\n".join(lines), lambda number, lines=lines: _locate(text, path, lines[number - 1]))  # type: ignore[misc]
         elif isinstance(one, str):
             place = _locate(text, path, one)
-            found = re.fullmatch(
+            found = len(one) < MAX_REQUIREMENT and re.fullmatch(
                 r"(?:\S+::)?([\w.-]+)\s*(?:\[.*\])?(?:\s*(=)?([^=\s<>!~]+)(?:=(\S+))?|\s*(\S.*))?", one
             )
             if not found:

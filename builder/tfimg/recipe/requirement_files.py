@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import UsageError
-from tfimg.core.text import escape_unprintable
+from tfimg.core.text import decode_text, escape_unprintable
 from tfimg.recipe.project_files import CONDA_TABLE, find_form, make_source, parse_conda_list, parse_selection
 from tfimg.recipe.requirements import (
+    MAX_CONSTRAINTS,
     MAX_REQUIREMENT,
     WITH,
     WRITE_NAMES,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_FILES = 50  # files of one request, with those that they include
 MAX_DEPTH = 10  # includes within includes
+MAX_ITEMS = 2 * MAX_CONSTRAINTS  # requirements, constraints, options and problems of all files
 MAX_CHARACTERS = 4 << 20  # of all files; one with 300 packages and their hashes has 100,000
 MAX_BLANKS = 1000  # blanks in a row, for which the parser takes quadratic time
 
@@ -64,12 +66,6 @@ LEFT_OUT = {
 INDEX_OPTIONS = {"index_url": "--index-url", "extra_index_urls": "--extra-index-url", "find_links": "--find-links"}
 
 
-def decode(content: bytes) -> str:
-    """Return the text of a file: PowerShell redirects in UTF-16, and editors of Windows begin with a BOM."""
-    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
-
-
 def read_requested(names: Sequence[str], texts: Sequence[str], read: ReadFile) -> Requested:
     """Return what requirement files in any form, and the texts of --with, ask for together.
 
@@ -77,7 +73,11 @@ def read_requested(names: Sequence[str], texts: Sequence[str], read: ReadFile) -
     much text, and as `read` for a file that is named.
     """
     reader = _Reader(read)
-    items = [item for name in names for item in reader.read_file(name)]
+    items: list[Item] = []
+    for item in (item for name in names for item in reader.read_file(name)):
+        items.append(item)
+        if len(items) > MAX_ITEMS:
+            raise UsageError(f"The files have more than {MAX_ITEMS} requirements.", next_step="Name fewer.")
     items += [item for text in texts for item in parse_plain_lines(text, source=WITH)]
     return collect(items, needs_hashes=reader.needs_hashes, line_files=reader.line_files)
 
@@ -91,6 +91,7 @@ class _Reader:
     line_files: set[str] = field(default_factory=set)
     seen: set[tuple[str, bool]] = field(default_factory=set)
     characters: int = 0
+    is_utf16: bool = False  # of the file that was read last
 
     def read_file(self, name: str) -> Iterator[Item]:
         """Yield what a file that the user names asks for."""
@@ -103,19 +104,19 @@ class _Reader:
             yield from parse_conda_list(text, selection)
         else:
             shown = "standard input" if name == "-" else name
+            if name != "-" and not self.is_utf16:
+                self.line_files.add(name)
             yield from self._read_lines(text, None, name=shown, stack=(shown,))
 
     def _read_text(self, name: str) -> str:
         content = self.read(name)
-        text = decode(content)
+        text, self.is_utf16 = decode_text(content), content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         self.characters += len(text)
         if self.characters > MAX_CHARACTERS:
             raise UsageError(
                 f"{name} and the files before it have more than {MAX_CHARACTERS >> 20} Mi characters.",
                 next_step="Name fewer files.",
             )
-        if name != "-" and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            self.line_files.add(name)
         return text
 
     def _read_lines(

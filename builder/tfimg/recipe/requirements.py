@@ -9,10 +9,12 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import lru_cache
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -21,12 +23,14 @@ from packaging.version import InvalidVersion, Version
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict, UsageError
 from tfimg.core.text import escape_unprintable, list_first
-from tfimg.index.client import Index, make_environment
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.schema import PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
-from tfimg.recipe.lock import Lock, read_packages
+from tfimg.recipe.lock import Lock, LockedPackage, read_packages
+
+if TYPE_CHECKING:
+    from tfimg.index.client import Index
 
 MAX_REQUIREMENTS = 500  # requirements of one image. What people freeze from a large environment has 300
 
@@ -47,6 +51,9 @@ TENSORFLOW_NAMES = frozenset({
     "tensorflow-macos", "tensorflow-rocm", "intel-tensorflow",
 })  # fmt: skip
 """Distributions of TensorFlow itself, which an image has once."""
+
+PART_OF_TENSORFLOW = "tensorflow-io-gcs-filesystem"
+"""What TensorFlow requires in another version for each system: a freeze of Windows pins 0.31.0."""
 
 NIGHTLY_NAMES = frozenset({"tf-nightly", "tf-nightly-cpu", "tf-nightly-gpu", "tf-nightly-intel", "tf-nightly-macos"})
 
@@ -132,7 +139,7 @@ class Requested:
     """What a user asks for.
 
     `hashes` are the allowed SHA-256 by canonical name; with `needs_hashes` every package must have one. `notes` say
-    what is left out, and why. `tensorflow` are the releases that are asked for, None if TensorFlow is not named.
+    what is left out, and why. `fit_image` finds `tensorflow`, the releases that are asked for; None if it is not named.
     `places` say where a requirement or constraint stands: `FILE, line N`. `locked` are requirements that another tool
     has resolved, `pinned` those that files state with an exact version. `line_files` are the files whose lines `sed`
     can delete. What is of a system other than Linux, or of another Python, `fit_image` leaves out.
@@ -154,11 +161,16 @@ class Requested:
     @property
     def pinned(self) -> tuple[str, ...]:
         """The requirements of files with exactly one version."""
-        return tuple(one for one in self.requirements if self.is_of_file(one) and is_pin(Requirement(one)))
+        return tuple(one for one in self.requirements if self.is_of_file(one) and is_pin(_parse(one)))
 
     def is_of_file(self, text: str) -> bool:
         """Return whether a requirement or constraint stands in a file, and not in --with."""
         return not self.places.get(text, WITH).startswith(WITH)
+
+    def gives_way(self, text: str) -> bool:
+        """Return whether the image's own version takes the place of a requirement or constraint."""
+        is_part = canonicalize_name(_parse(text).name) == PART_OF_TENSORFLOW and self.is_of_file(text)
+        return is_part or text in self.locked
 
     def require_valid(self) -> None:
         """Raise `RequirementConflict` if all problems are conflicts with an image, else `UsageError` with all."""
@@ -176,7 +188,7 @@ def collect(items: Iterable[Item], *, needs_hashes: bool = False, line_files: It
     hashes: dict[str, frozenset[str]] = {}
     for one in wanted:
         if one.hashes:
-            name = canonicalize_name(Requirement(one.text).name)
+            name = canonicalize_name(_parse(one.text).name)
             hashes[name] = hashes.get(name, frozenset()) | one.hashes
     requirements = tuple(dict.fromkeys(one.text for one in wanted if not one.is_constraint))
     constraints = tuple(dict.fromkeys(one.text for one in wanted if one.is_constraint))
@@ -213,10 +225,16 @@ def parse_requirement(text: str) -> Requirement | None:
     try:
         found = Requirement(text)
         if found.marker:
-            found.marker.evaluate(dict(make_environment("3.11", "x86_64")))
+            _evaluate(found.marker, "3.11", "x86_64")
         return found
     except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, RecursionError):
         return None
+
+
+@lru_cache(maxsize=2 * MAX_CONSTRAINTS)
+def _parse(text: str) -> Requirement:
+    """Parse a requirement once: each of hundreds of images is asked whether it takes it."""
+    return Requirement(text)
 
 
 def is_pin(requirement: Requirement) -> bool:
@@ -252,7 +270,7 @@ def parse_plain_lines(text: str, *, source: str) -> list[Wanted | Problem]:
 
 def refuse_line(place: str, text: str) -> Problem:
     """Return the problem of a line that is not a requirement."""
-    shown = hide_secrets(text[:100])
+    shown = hide_secrets(text)[:100]
     return Problem(place=place, what=f"{shown!r} is not a requirement such as pandas<3", step=WRITE_NAMES)
 
 
@@ -317,7 +335,7 @@ def _explain_sources(sources: Sequence[Source]) -> Iterator[Problem]:
         return
     words = shlex.join([*dict.fromkeys(map(_format_source, sources))][:MAX_NAMES])
     step = (
-        f"Make wheels with {MAKE_WHEELS.format(words)}, write the names of the packages in place of the addresses, and "
+        f"Make wheels with {MAKE_WHEELS.format(words)}, write NAME==VERSION of each in place of its address, and "
         "add --find-links wheels."
     )
     if any(_names_no_commit(source) for source in sources):
@@ -350,25 +368,30 @@ def _format_source(source: Source) -> str:
 # What an image takes
 
 
-def applies(marker: object, spec: ImageSpec) -> bool:
+def applies(marker: Marker | None, spec: ImageSpec) -> bool:
     """Return whether a marker, if there is one, is true in an image."""
-    environment = make_environment(spec.python, PROCESSORS[spec.platform])
-    return marker is None or bool(marker.evaluate(dict(environment)))  # type: ignore[attr-defined]
+    return marker is None or _evaluate(marker, spec.python, PROCESSORS[spec.platform])
+
+
+def _evaluate(marker: Marker, python: str, processor: str) -> bool:
+    from tfimg.index.client import make_environment  # half of a start's time, and labels of images have no markers
+
+    return marker.evaluate(make_environment(python, processor))
 
 
 def find_tensorflow(requested: Requested, spec: ImageSpec) -> dict[str, SpecifierSet]:
-    """Return the requirements of TensorFlow itself that count in an image, with the releases that each allows.
+    """Return what counts in an image of TensorFlow itself, constraints too, with the releases that each allows.
 
     A lock that has `tensorflow` may have `tensorflow-intel` and others for other systems.
     """
     found: dict[str, SpecifierSet] = {}
-    for text in requested.requirements:
-        parsed = Requirement(text)
+    for text in (*requested.requirements, *requested.constraints):
+        parsed = _parse(text)
         if canonicalize_name(parsed.name) in TENSORFLOW_NAMES and applies(parsed.marker, spec):
             # ROCm's releases have a fourth part: its own version.
             releases = re.sub(r"(\d+\.\d+\.\d+)\.\d+", r"\1", str(parsed.specifier))
             found[text] = SpecifierSet(releases)
-    names = {text: canonicalize_name(Requirement(text).name) for text in found if text in requested.locked}
+    names = {text: canonicalize_name(_parse(text).name) for text in found if text in requested.locked}
     others = [text for text, name in names.items() if name != ALIAS and ALIAS in names.values()]
     return {text: one for text, one in found.items() if text not in others}
 
@@ -386,9 +409,9 @@ def find_differences(requested: Requested, spec: ImageSpec, lock: Lock) -> dict[
     versions = {package.name: package.version for package in read_packages(lock)}
     found = {}
     for text in (*requested.requirements, *requested.constraints):
-        parsed = Requirement(text)
+        parsed = _parse(text)
         name = canonicalize_name(parsed.name)
-        if name in TENSORFLOW_NAMES or text in requested.locked or not applies(parsed.marker, spec):
+        if name in TENSORFLOW_NAMES or requested.gives_way(text) or not applies(parsed.marker, spec):
             continue
         version = versions.get(name)
         if version is not None and not parsed.specifier.contains(version, prereleases=True):
@@ -402,30 +425,7 @@ def fit_image(requested: Requested, spec: ImageSpec, lock: Lock, find_image: Fin
     Markers are evaluated, so that none is left. TensorFlow itself and pins of what the image has are left out.
     """
     locked = {package.name: package for package in read_packages(lock)}
-    kept: dict[str, str] = {}
-    same: list[str] = []
-    held: list[str] = []
-    for text in requested.requirements:
-        parsed = Requirement(text)
-        name = canonicalize_name(parsed.name)
-        if name in TENSORFLOW_NAMES or not applies(parsed.marker, spec):
-            continue
-        own = locked.get(name)
-        if own and requested.is_of_file(text) and (text in requested.locked or is_pin(parsed)):
-            if parsed.specifier.contains(own.version, prereleases=True):
-                same.append(name)
-                continue
-            if text in requested.locked:
-                held.append(f"{name} {own.version} ({parsed.specifier})")
-                continue
-        kept[text] = _without_marker(parsed, text)
-    constraints = {
-        text: _without_marker(parsed, text)
-        for text in requested.constraints
-        if applies((parsed := Requirement(text)).marker, spec)
-        and (name := canonicalize_name(parsed.name)) not in TENSORFLOW_NAMES
-        and not (name in locked and text in requested.locked)
-    }
+    kept, constraints, same, held = _divide(requested, spec, locked)
     notes = [*requested.notes, *_note_tensorflow(requested, spec)]
     if same:
         notes.append(f"The image has what these ask for: {list_first(same, MAX_NAMES)}.")
@@ -444,9 +444,44 @@ def fit_image(requested: Requested, spec: ImageSpec, lock: Lock, find_image: Fin
             *requested.problems,
             *_find_wrong_release(requested, spec, find_image),
             *_find_wrong_hashes(requested, locked.values()),
-            *_list_differences(requested, find_differences(requested, spec, lock)),
+            *_list_differences(requested, find_differences(requested, spec, lock), find_image),
         ),
     )
+
+
+def _divide(
+    requested: Requested, spec: ImageSpec, locked: Mapping[str, LockedPackage]
+) -> tuple[dict[str, str], dict[str, str], list[str], list[str]]:
+    """Return the requirements and constraints that an image takes, as written and without their marker.
+
+    Also the names of what it has as asked, and what it keeps in its own version.
+    """
+    kept: dict[str, str] = {}
+    constraints: dict[str, str] = {}
+    same: list[str] = []
+    held: list[str] = []
+    asked = ((text, True) for text in requested.requirements)
+    for text, is_asked in (*asked, *((text, False) for text in requested.constraints)):
+        parsed = _parse(text)
+        name = canonicalize_name(parsed.name)
+        if name in TENSORFLOW_NAMES or not applies(parsed.marker, spec):
+            continue
+        own = locked.get(name)
+        is_locked = requested.gives_way(text)
+        is_same = own is not None and parsed.specifier.contains(own.version, prereleases=True)
+        if own and is_locked and not is_same:
+            held.append(f"{name} {own.version} ({parsed.specifier})")
+            if parsed.extras:
+                kept[text] = f"{name}[{','.join(sorted(parsed.extras))}]"
+        elif (
+            is_same and not parsed.extras and is_asked and requested.is_of_file(text) and (is_locked or is_pin(parsed))
+        ):
+            same.append(name)
+        elif is_asked:
+            kept[text] = _without_marker(parsed, text)
+        elif own is None or not is_locked:
+            constraints[text] = _without_marker(parsed, text)
+    return kept, constraints, same, held
 
 
 def _combine(specifiers: Iterable[SpecifierSet]) -> SpecifierSet | None:
@@ -454,8 +489,8 @@ def _combine(specifiers: Iterable[SpecifierSet]) -> SpecifierSet | None:
     return SpecifierSet(",".join(filter(None, map(str, found)))) if found else None
 
 
-def _parse_marker(text: str | None) -> object:
-    return Requirement(f"x; {text}").marker if text else None
+def _parse_marker(text: str | None) -> Marker | None:
+    return _parse(f"x; {text}").marker if text else None
 
 
 def _without_marker(parsed: Requirement, text: str) -> str:
@@ -494,7 +529,7 @@ def _find_wrong_release(requested: Requested, spec: ImageSpec, find_image: FindI
             what = f"{text} is another release than the image's own TensorFlow {spec.tensorflow}"
             yield Problem(place=requested.places.get(text, WITH), what=what, step=step, is_conflict=True)
     for text in requested.requirements:
-        parsed = Requirement(text)
+        parsed = _parse(text)
         if canonicalize_name(parsed.name) in NIGHTLY_NAMES and applies(parsed.marker, spec):
             yield Problem(
                 place=requested.places.get(text, WITH),
@@ -504,48 +539,50 @@ def _find_wrong_release(requested: Requested, spec: ImageSpec, find_image: FindI
             )
 
 
-def _list_differences(requested: Requested, different: Mapping[str, str]) -> list[Problem]:
-    """Return the problems of pins that the image contradicts; one alone is explained with what would work instead."""
-    if len(different) < 2 and not set(different) & set(requested.constraints):
-        return []
-    step = _delete_lines([requested.places.get(text, WITH) for text in different], requested.line_files)
-    return [
-        Problem(
-            place=requested.places.get(text, WITH),
-            what=f"{text.partition(';')[0].strip()} conflicts with the image's {version}",
-            step=step,
-            is_conflict=True,
-        )
-        for text, version in different.items()
-    ]
+def _list_differences(requested: Requested, different: Mapping[str, str], find_image: FindImage) -> Iterator[Problem]:
+    """Yield the problems of requirements and constraints of files that the image contradicts, with one command.
+
+    What --with asks for is explained where it is resolved.
+    """
+    stated = {text: version for text, version in different.items() if requested.is_of_file(text)}
+    step = _delete_lines([requested.places[text] for text in stated], requested.line_files)
+    for text, version in stated.items():
+        parsed = _parse(text)
+        if len(stated) == 1 and (image := find_image(canonicalize_name(parsed.name), str(parsed.specifier))):
+            step = f"{step} Or use the image {image}."
+        what = f"{text.partition(';')[0].strip()} conflicts with the image's {version}"
+        yield Problem(place=requested.places[text], what=what, step=step, is_conflict=True)
 
 
 def _delete_lines(places: Sequence[str], line_files: frozenset[str]) -> str:
     """Return the step that takes the image's versions: a command, if all lines are of one file."""
     found = [re.fullmatch(r"(.*), lines? (\d+)(?:-(\d+))?", place) for place in places]
     files = {match[1] for match in found if match}
-    step = "Nothing moves what TensorFlow was locked with: leave these lines out"
+    step = (
+        f"Nothing moves what TensorFlow was locked with: leave {'these lines' if len(places) > 1 else 'the line'} out"
+    )
     if len(files) == 1 and None not in found and files <= line_files:
         lines = ";".join(f"{match[2]}{f',{match[3]}' if match[3] else ''}d" for match in found if match)
         (file,) = files
-        step += f", as `sed '{lines}' {shlex.quote(file)} > extra.txt` does, and name extra.txt"
+        rest = str(PurePath(file).with_name("extra.txt"))
+        step += f", as `sed '{lines}' {shlex.quote(file)} > {shlex.quote(rest)}` does, and name {rest}"
     return f"{step}."
 
 
-def _find_wrong_hashes(requested: Requested, packages: Iterable[object]) -> Iterator[Problem]:
+def _find_wrong_hashes(requested: Requested, packages: Iterable[LockedPackage]) -> Iterator[Problem]:
     """Yield a problem for each package of the image whose hash is not among those that are stated for its version."""
-    pins = {
+    pins: dict[str, str] = {
         canonicalize_name(parsed.name): text
         for text in requested.requirements
-        if is_pin(parsed := Requirement(text)) and text not in requested.locked
+        if is_pin(parsed := _parse(text)) and text not in requested.locked
     }
     for package in packages:
-        name, version, sha256 = package.name, package.version, package.sha256  # type: ignore[attr-defined]
+        name, version, sha256 = package.name, package.version, package.sha256
         stated = requested.hashes.get(name)
         text = pins.get(name)
         if not stated or text is None or name in TENSORFLOW_NAMES or sha256 in stated:
             continue
-        if Requirement(text).specifier.contains(version, prereleases=True):
+        if _parse(text).specifier.contains(version, prereleases=True):
             yield Problem(
                 place=requested.places.get(text, WITH),
                 what=f"the image's {name} {version} has the SHA-256 {sha256}, which is not among the stated hashes",
@@ -580,21 +617,14 @@ def check_hashes(requested: Requested, lock_text: str) -> None:
 
 
 def without_foreign(requested: Requested, systems: Mapping[str, str]) -> Requested:
-    """Return a request without the pins of files that exist for other systems only; a note lists them.
-
-    Raises `RequirementConflict` for other requirements of that kind, which no freeze of a machine has left.
-    """
-    by_hand = [one for one in systems if one not in requested.pinned]
-    listed = [f"{one} ({system})" for one, system in systems.items() if not by_hand or one in by_hand]
-    what = f"exist for other systems than Linux only: {list_first(listed, MAX_NAMES)}."
-    if by_hand:
-        step = "Leave them out, or add a marker such as \"; sys_platform == 'win32'\"."
-        raise RequirementConflict(f"These packages {what}", next_step=step)
+    """Return a request without the pins of files that exist for other systems only; a note lists them."""
+    listed = [f"{one} ({system})" for one, system in systems.items()]
     kept = tuple(one for one in requested.requirements if one not in systems)
-    return replace(requested, requirements=kept, notes=(*requested.notes, f"Left out, as they {what}"))
+    note = f"Left out, as they exist for other systems than Linux only: {list_first(listed, MAX_NAMES)}."
+    return replace(requested, requirements=kept, notes=(*requested.notes, note))
 
 
-_WITH_SOURCE = re.compile(r"pywinpty|twisted-iocpsupport|pyobjc(-.*)?")
+WITH_SOURCE = re.compile(r"pywinpty|twisted-iocpsupport|pyobjc(-.*)?")
 """Packages for one system that the index has as source too, as it has those that compile on Linux."""
 
 
@@ -605,10 +635,10 @@ def find_foreign(index: Index, requirements: Sequence[str]) -> dict[str, str]:
     """
 
     def find_systems(text: str) -> str:
-        parsed = Requirement(text)
+        parsed = _parse(text)
         try:
             version = Version(next(iter(parsed.specifier)).version) if is_pin(parsed) else None
-            is_known = _WITH_SOURCE.fullmatch(canonicalize_name(parsed.name)) is not None
+            is_known = WITH_SOURCE.fullmatch(canonicalize_name(parsed.name)) is not None
             return index.list_systems(parsed.name, version, with_source=is_known)
         except (InvalidVersion, NetworkError):
             return ""

@@ -37,7 +37,6 @@ wheel. Extra packages: tensorflow-text and pandas."""
 PREDICTED_CPU = PREDICTED | {"tensorflow": 565_000_000, "tensorflow-python": 345_000_000}
 """The same of images without CUDA: those of 2.15.1 for CPU."""
 
-
 GITHUB_JOBS = 256  # of a matrix in one run (GitHub's documentation, "Usage limits")
 GITLAB_JOB = ".tfimg"  # the hidden job that a child pipeline's jobs extend: the project defines its runner and set-up
 
@@ -112,7 +111,6 @@ def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard,
 
 
 def make_single_shards(images: Sequence[ShardImage]) -> tuple[Shard, ...]:
-    """Return a shard for each image, by its identifier."""
     return tuple(_shard(image.identifier, [image]) for image in images)
 
 

@@ -229,13 +229,8 @@ def format_bounds(support: Support, package: Literal["numpy", "keras"]) -> str:
     return format_range(",".join([support.numpy if package == "numpy" else support.keras, *constrained]))
 
 
-def format_proven(support: Support) -> str:
-    """Return how many images are above `declared`: `cpu 1/9 validated`."""
-    return ", ".join(filter(None, map(format_proven_levels, support.proven))) or NOTHING
-
-
 def format_proven_levels(proven: ProvenLevels) -> str:
-    """Return the same of one device and platform; empty if nothing is proven."""
+    """Return how many images are above `declared`: `cpu 1/9 validated`; empty if none is."""
     suffix = "" if proven.platform == PLATFORMS[0] else f" {proven.platform.partition('/')[2]}"
     counts: dict[str, int] = {level: count for level, count in proven.levels.items() if level != Level.DECLARED}
     if proven.emulated:
@@ -310,7 +305,7 @@ _FULL: dict[str, Callable[[Support], str]] = {
     "TPU": lambda support: _libtpu(support, with_release=len(support.releases) > 1),
     "NumPy": partial(format_bounds, package="numpy"),
     "Keras": partial(format_bounds, package="keras"),
-    "proven": format_proven,
+    "proven": lambda support: ", ".join(filter(None, map(format_proven_levels, support.proven))) or NOTHING,
 }
 _SHORT: dict[str, Callable[[Support], str]] = {
     "TensorFlow": lambda support: _from_to(support.releases),

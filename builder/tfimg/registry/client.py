@@ -23,41 +23,17 @@ from urllib.parse import urlencode, urlsplit
 from pydantic import AliasPath, Field, StringConstraints
 from requests.utils import parse_header_links
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate_model
+from tfimg.core import cancellation, files, process, retry, text
+from tfimg.core.documents import Digest, Document, InvalidDocument, null_means, parse_document, validate_model
 from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
-from tfimg.core.files import wait_for_lock
-from tfimg.core.process import run
-from tfimg.core.retry import RetryPolicy, TransientError
-from tfimg.core.text import truncate
 from tfimg.index.network import read_chunks
-from tfimg.registry.documents import (
-    DOCKER_INDEX,
-    DOCKER_MANIFEST,
-    EMPTY_CONFIG,
-    EMPTY_JSON,
-    OCI_INDEX,
-    OCI_MANIFEST,
-    Annotations,
-    Descriptor,
-    ImageIndex,
-    Manifest,
-    Registry,
-    describe_blob,
-    make_manifest,
-    null_means,
-)
+from tfimg.registry import documents
 from tfimg.registry.http import Connection, ConnectionSettings, Response, limit_error, parse_size, timeout_error
 from tfimg.registry.reference import DIGEST, HELPER_SECONDS, TAG, Reference, config_file, find_credentials
 
-MAX_BYTES = 64 << 30
-"""Bytes of a blob whose size is not known. The largest layer of our images has 3 GB."""
-
-MAX_RESUMES = 100
-"""Requests for one blob, however little each of them brings."""
-
-MIN_BYTES_PER_SECOND = 4096
-"""Lowest average rate after the time of one response."""
+MAX_BYTES = 64 << 30  # bytes of a blob whose size is not known. The largest layer of our images has 3 GB
+MAX_RESUMES = 100  # requests for one blob, however little each of them brings
+MIN_BYTES_PER_SECOND = 4096  # lowest average rate after the time of one response
 
 
 def download(connection: Connection, digest: str, *, limit: int = MAX_BYTES) -> Iterator[bytes]:
@@ -76,12 +52,12 @@ def download(connection: Connection, digest: str, *, limit: int = MAX_BYTES) -> 
         chunks = connection.retry_policy.retry_transient(resume)
         try:
             for chunk in chunks:
-                raise_if_cancelled()
+                cancellation.raise_if_cancelled()
                 sha256.update(chunk)
                 received += len(chunk)
                 yield chunk
             break
-        except TransientError:
+        except retry.TransientError:
             continue
     else:
         raise NetworkError(
@@ -119,15 +95,9 @@ def _tampered(connection: Connection, problem: str) -> TamperedError:
     )
 
 
-MAX_PAGES = 1000
-"""Pages of one list. Registries have 50 to 1,000 entries on each."""
-
-MAX_ENTRIES = 100_000
-"""Entries of one list: 1,000 images with their tags and attestations have 10,000."""
-
-MAX_LIST_BYTES = 16 << 20
-"""Bytes of all pages of one list: 100,000 tags of 160 bytes, or 20,000 referrers."""
-
+MAX_PAGES = 1000  # pages of one list. Registries have 50 to 1,000 entries on each
+MAX_ENTRIES = 100_000  # entries of one list: 1,000 images with their tags and attestations have 10,000
+MAX_LIST_BYTES = 16 << 20  # bytes of all pages of one list: 100,000 tags of 160 bytes, or 20,000 referrers
 Entry = TypeVar("Entry")
 
 
@@ -176,8 +146,7 @@ SETTLE_SECONDS = 0.5
 then: that takes two requests. Without this, two publishers of four entries each lost one or two with distribution
 2.8."""
 
-LOCK_SECONDS = 120.0
-"""Longest wait for other publishers on this machine, each of which needs about a second."""
+LOCK_SECONDS = 120.0  # longest wait for other publishers on this machine, each of which needs about a second
 
 
 def fallback_tag(digest: str) -> str:
@@ -191,17 +160,17 @@ class _ReferringManifest(Document):
     subject: Digest = Field(validation_alias=AliasPath("subject", "digest"))
     artifact_type: str | None = Field(default=None, alias="artifactType")
     config_type: str | None = Field(default=None, validation_alias=AliasPath("config", "mediaType"))
-    annotations: Annotations = Field(default_factory=dict)
+    annotations: documents.Annotations = Field(default_factory=dict)
 
 
-def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
+def describe_referrer(manifest: documents.Manifest, subject: str) -> documents.Descriptor:
     """Return a manifest's entry in a list of referrers. Raises `TamperedError` if it does not refer to the subject."""
     try:
         document = parse_document(_ReferringManifest, manifest.content)
         if document.subject != subject:
             raise InvalidDocument(f"it refers to {document.subject}")
         fields = {"annotations": document.annotations, "artifactType": document.artifact_type or document.config_type}
-        return validate_model(Descriptor, {**manifest.descriptor.to_document(), **fields})
+        return validate_model(documents.Descriptor, {**manifest.descriptor.to_document(), **fields})
     except InvalidDocument as error:
         raise TamperedError(
             f"The manifest {manifest.digest} does not refer to {subject}: {error}.",
@@ -209,13 +178,13 @@ def describe_referrer(manifest: Manifest, subject: str) -> Descriptor:
         ) from None
 
 
-def read_fallback(registry: Registry, subject: str) -> tuple[Descriptor, ...]:
-    """Return the entries under the tag. Raises `RegistryError` if it is not an index."""
-    return validate_model(ImageIndex, _read_index(registry, subject)).manifests
-
-
 def add_referrers(
-    registry: Registry, entries: Sequence[Descriptor], subject: str, *, locks: Path, retry_policy: RetryPolicy
+    registry: documents.Registry,
+    entries: Sequence[documents.Descriptor],
+    subject: str,
+    *,
+    locks: Path,
+    retry_policy: retry.RetryPolicy,
 ) -> None:
     """Add entries under the tag until they stay there, and leave all others. Raises `NetworkError` if they do not.
 
@@ -223,7 +192,7 @@ def add_referrers(
     """
     tag, deadline = fallback_tag(subject), time.monotonic() + LOCK_SECONDS
     lock = locks / hashlib.sha256(f"{registry.repository}@{subject}".encode()).hexdigest()
-    lost_entries = TransientError(
+    lost_entries = retry.TransientError(
         NetworkError(
             f"Other publishers keep overwriting {tag} of {registry.repository}, the list of an image's referrers, and "
             "our entries are lost.",
@@ -240,7 +209,7 @@ def add_referrers(
             )
 
     def attempt() -> None:
-        with wait_for_lock(lock, check_deadline):
+        with files.wait_for_lock(lock, check_deadline):
             index = _read_index(registry, subject)
             present = index["manifests"] or []
             new = [document for entry in entries if (document := entry.to_document()) not in present]
@@ -249,26 +218,27 @@ def add_referrers(
                 index["manifests"] = [*(other for other in present if other["digest"] not in digests), *new]
                 content = json.dumps(index, separators=(",", ":")).encode()
                 try:
-                    registry.put(tag, Manifest(media_type=OCI_INDEX, content=content))
+                    registry.put(tag, documents.Manifest(media_type=documents.OCI_INDEX, content=content))
                 except TagConflict:
                     raise lost_entries from None
         retry_policy.sleep(SETTLE_SECONDS)  # without the lock: publishers on this machine need not wait for this
-        listed = read_fallback(registry, subject)
+        listed = validate_model(documents.ImageIndex, _read_index(registry, subject)).manifests
         if not all(entry in listed for entry in entries):
             raise lost_entries
 
     retry_policy.retry_transient(attempt)
 
 
-def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
+def _read_index(registry: documents.Registry, subject: str) -> dict[str, Any]:
+    """Return the index under the tag. Raises `RegistryError` if it is another document."""
     tag = fallback_tag(subject)
     manifest = registry.find(tag)
     if manifest is None:
-        return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+        return {"schemaVersion": 2, "mediaType": documents.OCI_INDEX, "manifests": []}
     try:
         document = manifest.document
-        validate_model(ImageIndex, document)
-        if manifest.media_type != OCI_INDEX:
+        validate_model(documents.ImageIndex, document)
+        if manifest.media_type != documents.OCI_INDEX:
             raise InvalidDocument(f"it is {manifest.media_type}")
     except InvalidDocument as error:
         raise RegistryError(
@@ -278,7 +248,7 @@ def _read_index(registry: Registry, subject: str) -> dict[str, Any]:
     return document
 
 
-ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST))
+ACCEPT = ", ".join((documents.OCI_INDEX, documents.OCI_MANIFEST, documents.DOCKER_INDEX, documents.DOCKER_MANIFEST))
 """All types: a registry may convert a manifest of a type that is not accepted, which changes its digest."""
 
 DELETED = (200, 202, 204, 404)
@@ -290,16 +260,13 @@ be deleted instead: its other tags would be deleted with it."""
 NEEDS_DIGEST = frozenset({400, 405})
 """Those of distribution 2.8 for a tag. It deletes a manifest with all its tags, if deletion is enabled."""
 
-NO_LIST = (400, 404, 405, 501)
-"""Responses of registries without a list of referrers; the specification has 404."""
+NO_LIST = (400, 404, 405, 501)  # responses of registries without a list of referrers; the specification has 404
 
 PLACEHOLDER = "application/vnd.tfimg.nothing.v1"
 """Artifact type of the manifest to which a tag points while it is deleted."""
 
 BINARY = "application/octet-stream"
-
-MAX_MEDIA_TYPE = 255
-"""Characters of a media type (RFC 6838, section 4.2, has 127 for each of its two names)."""
+MAX_MEDIA_TYPE = 255  # characters of a media type (RFC 6838, section 4.2, has 127 for each of its two names)
 
 CERTIFICATES = Path("/etc/docker/certs.d")
 """Folder of Docker's engine for certificate authorities of registries: HOST[:PORT]/ca.crt."""
@@ -309,22 +276,18 @@ class HttpRegistry:
     """A repository over HTTP; see `Registry`. All publishers on this machine share the folder `locks`."""
 
     def __init__(self, connection: Connection, *, locks: Path) -> None:
+        self.repository = connection.repository
         self._connection = connection
         self._locks = locks
         self._sizes: dict[str, int] = {}
-        self._unlisted: defaultdict[str, list[Descriptor]] = defaultdict(list)
+        self._unlisted: defaultdict[str, list[documents.Descriptor]] = defaultdict(list)
 
-    @property
-    def repository(self) -> str:
-        """See `Registry`."""
-        return self._connection.repository
-
-    def find(self, reference: str) -> Manifest | None:
+    def find(self, reference: str) -> documents.Manifest | None:
         """See `Registry`. Tags left by an interrupted delete do not exist."""
         manifest = self._find(reference)
         return None if manifest and _is_placeholder(manifest) else manifest
 
-    def _find(self, reference: str) -> Manifest | None:
+    def _find(self, reference: str) -> documents.Manifest | None:
         target = f"manifests/{self._checked(reference)}"
         response = self._connection.request("GET", target, expected=(200, 404), headers={"Accept": ACCEPT})
         if response.status == 404:
@@ -332,13 +295,13 @@ class HttpRegistry:
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
         if len(media_type) > MAX_MEDIA_TYPE:
             raise limit_error(self._connection.host, f"a media type of {len(media_type)} characters")
-        manifest = Manifest(media_type=media_type, content=response.content)
+        manifest = documents.Manifest(media_type=media_type, content=response.content)
         expected = reference if ":" in reference else response.headers.get("Docker-Content-Digest", "")
         if expected not in ("", manifest.digest):
             raise TamperedError(
                 f"The registry {self._connection.host} states that {reference} of {self.repository} is "
-                f"{truncate(expected)}, but sent {manifest.digest}.",
-                next_step="Do not use it, and report it to the registry's owner.",
+                f"{text.truncate(expected)}, but sent {manifest.digest}.",
+                next_step=documents.DISCARD,
             )
         with suppress(InvalidDocument):
             image = manifest.image
@@ -347,11 +310,10 @@ class HttpRegistry:
                 self._sizes[blob.digest] = max(blob.size, self._sizes.get(blob.digest, 0))
         return manifest
 
-    def put(self, reference: str, manifest: Manifest) -> None:
-        """See `Registry`."""
+    def put(self, reference: str, manifest: documents.Manifest) -> None:
         self._put(reference, manifest)
 
-    def _put(self, reference: str, manifest: Manifest) -> Response:
+    def _put(self, reference: str, manifest: documents.Manifest) -> Response:
         response = self._connection.request(
             "PUT",
             f"manifests/{self._checked(reference)}",
@@ -374,7 +336,6 @@ class HttpRegistry:
         return response
 
     def list_tags(self) -> Sequence[str]:
-        """See `Registry`."""
         response = self._connection.request("GET", "tags/list", expected=(200, 404))
         if response.status == 404:
             return ()
@@ -392,10 +353,13 @@ class HttpRegistry:
             return True
         placeholder = before
         if not _is_placeholder(before):
-            self.put_blob(EMPTY_JSON)
+            self.put_blob(documents.EMPTY_JSON)
             annotations = {"org.opencontainers.image.description": f"{self.repository}:{tag} {secrets.token_hex(8)}"}
-            placeholder = make_manifest(
-                EMPTY_CONFIG, [EMPTY_CONFIG.to_document()], artifactType=PLACEHOLDER, annotations=annotations
+            placeholder = documents.make_manifest(
+                documents.EMPTY_CONFIG,
+                [documents.EMPTY_CONFIG.to_document()],
+                artifactType=PLACEHOLDER,
+                annotations=annotations,
             )
             self.put(tag, placeholder)
         if self._delete(placeholder.digest) in CANNOT_DELETE:
@@ -408,13 +372,11 @@ class HttpRegistry:
         return self._connection.request("DELETE", f"manifests/{reference}", expected=expected).status
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
-        """See `Registry`."""
         self._checked(digest, DIGEST)
         return download(self._connection, digest, limit=self._sizes.get(digest, MAX_BYTES))
 
-    def put_blob(self, content: bytes) -> Descriptor:
-        """See `Registry`."""
-        blob = describe_blob(content, BINARY)
+    def put_blob(self, content: bytes) -> documents.Descriptor:
+        blob = documents.describe_blob(content, BINARY)
 
         def attempt() -> None:
             target = f"blobs/{blob.digest}"
@@ -432,25 +394,23 @@ class HttpRegistry:
         self._connection.retry_policy.retry_transient(attempt)
         return blob
 
-    def list_referrers(self, digest: str) -> Sequence[Descriptor]:
-        """See `Registry`."""
+    def list_referrers(self, digest: str) -> Sequence[documents.Descriptor]:
         target = f"referrers/{self._checked(digest, DIGEST)}"
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
-        if response.status != 200 or OCI_INDEX not in response.headers.get("Content-Type", ""):
-            listed = read_fallback(self, digest)
+        if response.status != 200 or documents.OCI_INDEX not in response.headers.get("Content-Type", ""):
+            listed = validate_model(documents.ImageIndex, _read_index(self, digest)).manifests
             return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
         return list_entries(
             self._connection,
             response,
             "referrers",
-            lambda page: {entry.digest: entry for entry in parse_document(ImageIndex, page).manifests},
+            lambda page: {entry.digest: entry for entry in parse_document(documents.ImageIndex, page).manifests},
         )
 
     def put_referrers(
-        self, manifests: Sequence[Manifest], *, subject: str, list_later: bool = False
-    ) -> Sequence[Descriptor]:
-        """See `Registry`."""
+        self, manifests: Sequence[documents.Manifest], *, subject: str, list_later: bool = False
+    ) -> Sequence[documents.Descriptor]:
         entries = [describe_referrer(manifest, subject) for manifest in manifests]
         responses = [self._put(manifest.digest, manifest) for manifest in manifests]
         unlisted = self._unlisted[subject]
@@ -467,7 +427,7 @@ class HttpRegistry:
         allowed = (grammar,) if grammar else (TAG, DIGEST)
         if not any(pattern.fullmatch(str(reference)) for pattern in allowed):
             raise RegistryError(
-                f"{truncate(str(reference))!r} is {'not a digest' if grammar else 'neither a tag nor a digest'}; "
+                f"{text.truncate(str(reference))!r} is {'not a digest' if grammar else 'neither a tag nor a digest'}; "
                 f"{self.repository} was not asked for it.",
                 next_step="The document that names it is damaged or forged.",
             )
@@ -481,7 +441,7 @@ def open_registry(
     *,
     settings: ConnectionSettings,
     certificates: Path = CERTIFICATES,
-    retry_policy: RetryPolicy | None = None,
+    retry_policy: retry.RetryPolicy | None = None,
 ) -> HttpRegistry:
     """Return the repository of a reference with this machine's credentials and certificates, without any request.
 
@@ -493,15 +453,15 @@ def open_registry(
         credentials=find_credentials(
             reference.host,
             config_file(environ),
-            lambda argv, stdin: run(argv, env=environ, stdin=stdin, timeout=HELPER_SECONDS),
+            lambda argv, stdin: process.run(argv, env=environ, stdin=stdin, timeout=HELPER_SECONDS),
         ),
         settings=replace(settings, ca_file=str(authority)) if authority.is_file() else settings,
-        retry_policy=retry_policy or RetryPolicy(),
+        retry_policy=retry_policy or retry.RetryPolicy(),
     )
     return HttpRegistry(connection, locks=state / "registry" / "locks")
 
 
-def _is_placeholder(manifest: Manifest) -> bool:
+def _is_placeholder(manifest: documents.Manifest) -> bool:
     with suppress(InvalidDocument):
         return PLACEHOLDER.encode() in manifest.content and manifest.document.get("artifactType") == PLACEHOLDER
     return False

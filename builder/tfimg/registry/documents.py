@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Protocol
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as validated_dataclass
 
 from tfimg.core.documents import (
@@ -15,12 +14,13 @@ from tfimg.core.documents import (
     Document,
     InvalidDocument,
     digest_of,
+    null_means,
     parse_document,
     parse_object,
     validate_model,
 )
 from tfimg.core.errors import NotInRegistry, TamperedError
-from tfimg.core.text import canonical_json, parse_time
+from tfimg.core.text import canonical_json
 from tfimg.registry.reference import DEFAULT_TAG
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -36,13 +36,7 @@ EMPTY_JSON = b"{}"
 MAX_LAYERS = 10_000
 """Entries in one manifest or index. An image has at most 127 layers, an index one entry for each referrer."""
 
-MAX_BLOB_BYTES = 1 << 40
-"""Size that a descriptor may state. The largest layer of our images has 3 GB."""
-
-
-def null_means(default: Any) -> BeforeValidator:
-    """Return a validator that reads `null` as a default: Go writes it for an empty list or map."""
-    return BeforeValidator(lambda value: default if value is None else value)
+MAX_BLOB_BYTES = 1 << 40  # size that a descriptor may state. The largest layer of our images has 3 GB
 
 
 class EntryPlatform(Document):
@@ -67,7 +61,6 @@ class Descriptor:
     platform: Annotated[EntryPlatform, null_means(EntryPlatform())] = EntryPlatform()
 
     def to_document(self) -> dict[str, Any]:
-        """Return the JSON object as it stands in a manifest."""
         document: dict[str, Any] = _DESCRIPTOR.dump_python(self, by_alias=True, exclude_defaults=True)
         return document
 
@@ -76,7 +69,6 @@ _DESCRIPTOR = TypeAdapter(Descriptor)
 
 
 def describe_blob(content: bytes, media_type: str, annotations: Mapping[str, str] | None = None) -> Descriptor:
-    """Return the descriptor of a blob."""
     size, digest = len(content), digest_of(content)
     return Descriptor(media_type=media_type, digest=digest, size=size, annotations=annotations or {})
 
@@ -110,12 +102,10 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """The digest of the bytes."""
         return digest_of(self.content)
 
     @property
     def descriptor(self) -> Descriptor:
-        """The descriptor of the manifest."""
         return describe_blob(self.content, self.media_type)
 
     @property
@@ -214,17 +204,13 @@ CONFIGS = frozenset({OCI_CONFIG, "application/vnd.docker.container.image.v1+json
 MAX_DOCUMENT_BYTES = 8 << 20
 """Bytes of a configuration; registries take manifests of 4 MiB (distribution specification, "Pushing manifests")."""
 
-MAX_TOTAL_BYTES = 64 << 20
-"""Bytes of all manifests and configurations of one image."""
+MAX_TOTAL_BYTES = 64 << 20  # bytes of all manifests and configurations of one image
 
 MAX_MANIFESTS = 1000
 """Manifests that one image may refer to. Ours have three: an index, an image, and BuildKit's attestation."""
 
 DISCARD = "Do not use it, and report it to the registry's owner."
-
-UNKNOWN = "unknown"
-"""The platform of BuildKit's attestations, which do not run."""
-
+UNKNOWN = "unknown"  # the platform of BuildKit's attestations, which do not run
 Text = Annotated[str, null_means("")]
 
 
@@ -258,11 +244,6 @@ class ImageConfig(Document):
     rootfs: Annotated[RootFs, null_means(RootFs())] = RootFs()
     history: Annotated[tuple[ConfigStep, ...], null_means(())] = ()
 
-    @property
-    def created_at(self) -> datetime | None:
-        """The time of creation in UTC; None if it is missing or malformed."""
-        return parse_time(self.created)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlatformImage:
@@ -280,7 +261,6 @@ class PlatformImage:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels of the configuration."""
         return self.settings.config.labels
 
 

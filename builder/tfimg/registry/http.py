@@ -136,15 +136,11 @@ FULL = re.compile(
 EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTTP to an SSL", re.IGNORECASE)
 """Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
 
-MAX_RETRY_HEADER = 64
-"""Characters of a Retry-After that are read; a date has 29."""
-
+MAX_RETRY_HEADER = 64  # characters of a Retry-After that are read; a date has 29
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.?(?: \(_ssl|$)")
 UNREADABLE_AUTHORITY = re.compile(r"\[X509\b")
 CUT = re.compile(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF")
-
-TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)
-"""Exceptions of requests and its transport."""
+TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)  # exceptions of requests and its transport
 
 
 class _Problem(Document):
@@ -188,26 +184,12 @@ class Response:
         return truncate(text) or next((status.phrase for status in HTTPStatus if status == self.status), "")
 
 
-def read_response(response: requests.Response, host: str, seconds: float) -> Response:
-    """Read an open response to its end, without decompressing it.
-
-    Raises `RegistryError` for too many bytes and `LimitExceeded` after `seconds`.
-    """
-    content = bytearray()
-    for chunk in read_chunks(response, seconds, math.inf):
-        content += chunk
-        if len(content) > MAX_RESPONSE_BYTES:
-            raise limit_error(host, f"more than {MAX_RESPONSE_BYTES >> 20} MiB in one document")
-    return Response(
-        status=response.status_code, headers=response.headers, content=bytes(content), url=response.url or ""
-    )
-
-
 def map_response(
     response: Response, host: str, repository: str, *, is_write: bool, has_credentials: bool
 ) -> TransientError | TfimgError:
     """Return the error for a response with an unexpected status. `has_credentials`: the request had an account."""
-    status, reply = response.status, join_lines(f"{response.status} {response.message}")
+    # On one line, so that a registry cannot write lines that look like tfimg's.
+    status, reply = response.status, " ".join(f"{response.status} {response.message}".split())
     login = f"Log in with `docker login {host}`"
     can_be_full = status >= 500 or status in (403, 412, 413)
     if status == 507 or (can_be_full and FULL.search(response.content.decode(errors="replace"))):
@@ -285,7 +267,7 @@ def _refusal(status: int, host: str, repository: str, reply: str, *, is_write: b
 def credentials_error(host: str, reply: str) -> RegistryError:
     """Return the error for an unknown user, a wrong password or an expired token."""
     return RegistryError(
-        f"The registry {host} rejected the credentials: {join_lines(reply)}.",
+        f"The registry {host} rejected the credentials: {' '.join(reply.split())}.",
         next_step=f"Log in again with `docker login {host}`; a token may have expired.",
     )
 
@@ -338,7 +320,6 @@ def address_error(host: str, name: str, address: str, reason: Exception) -> Regi
 
 
 def limit_error(host: str, excess: str) -> RegistryError:
-    """Return the error for a registry that sends more than any registry does."""
     return RegistryError(f"The registry {host} sent {excess}.", next_step="Check that it is a registry.")
 
 
@@ -363,11 +344,6 @@ def parse_retry_after(header: str | None) -> float:
         return 0.0
 
 
-def join_lines(text: str) -> str:
-    """Return text on one line, so that a registry cannot write lines that look like tfimg's."""
-    return " ".join(text.split())
-
-
 def _reason(error: Exception) -> str:
     """Return the message of the innermost exception, without the prefixes of the libraries around it."""
     inner = _innermost(error)
@@ -387,11 +363,8 @@ def _innermost(error: Any) -> Any:
         error = cause
 
 
-ACTIONS: Mapping[str, str] = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}
-"""Right that a method needs; all others need pull and push (distribution, `handlers/app.go`)."""
-
-CLIENT = "tfimg"
-"""Client identifier for token servers, required with a refresh token (OAuth 2.0, RFC 6749)."""
+ACTIONS = {"GET": "pull", "HEAD": "pull", "DELETE": "delete", "POST": "pull,push", "PUT": "pull,push"}
+"""Right that a method needs (distribution, `handlers/app.go`)."""
 
 TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 """A token that fits a header; those of large organisations at GitLab or Harbor have 4 kB."""
@@ -404,106 +377,12 @@ class _TokenDocument(Document):
     access_token: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Authorization:
-    """Headers by the actions that they allow, for one repository and its origin. `timeout` as requests has it."""
-
-    reference: Reference
-    credentials: Credentials | None
-    session: requests.Session
-    timeout: tuple[float, float]
-    response_seconds: float
-    _headers: dict[str, str] = field(default_factory=dict, init=False)
-
-    def header(self, method: str) -> dict[str, str]:
-        """Return the headers for a request; empty before the first challenge."""
-        value = self._headers.get(_actions(method))
-        return {"Authorization": value} if value else {}
-
-    def answer_challenge(self, challenge: str, method: str, origin: Origin) -> bool:
-        """Obtain the header that a WWW-Authenticate asks for; return whether it is new.
-
-        The challenge has to come from the registry itself, at `origin`. Raises as `Connection.open`.
-        """
-        scheme, _, rest = challenge.strip().partition(" ")
-        parameters: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
-        if scheme.lower() == "bearer" and parameters.get("realm"):
-            value = f"Bearer {self._token(parameters, _actions(method), origin)}"
-        elif scheme.lower() == "basic" and self.credentials and self.credentials.username:
-            value = _basic(self.credentials)
-        else:
-            return False
-        is_new = self._headers.get(_actions(method)) != value
-        self._headers[_actions(method)] = value
-        return is_new
-
-    def _token(self, parameters: Mapping[str, str], actions: str, origin: Origin) -> str:
-        realm = parameters["realm"]
-        try:
-            check_realm(origin, parse_origin(realm))
-        except InvalidAddress as error:
-            raise address_error(self.reference.host, "its token server", realm, error) from None
-        query = {"scope": parameters.get("scope") or f"repository:{self.reference.path}:{actions}"}
-        if parameters.get("service"):
-            query["service"] = parameters["service"]
-        try:
-            document = parse_document(_TokenDocument, self._request(realm, query).content)
-            token = document.token or document.access_token or ""
-            if not TOKEN.fullmatch(token):
-                raise InvalidDocument("a token has 1 to 32768 printable characters of ASCII")
-        except InvalidDocument as error:
-            raise RegistryError(
-                f"The token server {urlsplit(realm).netloc} of {self.reference.host} sent no valid token: {error}.",
-                next_step="Run it again later, or ask its owner.",
-            ) from None
-        return token
-
-    def _request(self, realm: str, query: Mapping[str, str]) -> Response:
-        server, account = urlsplit(realm).netloc, self.credentials
-        try:
-            if account and account.identity_token:
-                grant = {"grant_type": "refresh_token", "client_id": CLIENT, "refresh_token": account.identity_token}
-                opened = self.session.post(realm, data={**query, **grant}, timeout=self.timeout, stream=True)
-            else:
-                headers = {"Authorization": _basic(account)} if account else {}
-                opened = self.session.get(realm, params=query, headers=headers, timeout=self.timeout, stream=True)
-            with opened:
-                response = read_response(opened, server, self.response_seconds)
-        except TRANSPORT_ERRORS as error:
-            raise map_transport_error(error, server, self.timeout[1]) from None
-        if response.status == requests.codes.ok:
-            return response
-        is_denied = response.status in (400, 401, 403)
-        if is_denied and account:
-            raise credentials_error(self.reference.host, f"{response.status} {response.message}")
-        host = self.reference.host if is_denied else server  # only a 401 depends on credentials
-        raise map_response(response, host, self.reference.repository, is_write=False, has_credentials=False)
-
-
-def _actions(method: str) -> str:
-    return ACTIONS.get(method, "pull,push")
-
-
 def _basic(credentials: Credentials) -> str:
     return f"Basic {b64encode(f'{credentials.username}:{credentials.password}'.encode()).decode()}"
 
 
-CONNECT_SECONDS = 10.0
-"""Timeout of a connection, and of sending one piece. A connection around the world takes less than 1 s."""
-
-READ_SECONDS = 60.0
-"""Timeout of a silent registry. One on an object store may copy a large blob before it answers."""
-
-RESPONSE_SECONDS = 300.0
-"""Timeout of a whole manifest or list: the largest one at 28 kB/s."""
-
-MAX_REDIRECTS = 5
-"""Redirects of one request. A blob in an object store needs one or two."""
-
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-HOSTS: Mapping[str, str] = {DOCKER_HUB: f"registry-1.{DOCKER_HUB}"}
-"""Registries that answer at another host than their name."""
+RESPONSE_SECONDS = 300.0  # timeout of a whole manifest or list: the largest one at 28 kB/s
+MAX_REDIRECTS = 5  # redirects of one request. A blob in an object store needs one or two
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -516,8 +395,10 @@ class ConnectionSettings:
     ca_file: str | None = None
     proxies: Mapping[str, str] = field(default_factory=dict)
     plain_http: bool = False
-    connect_seconds: float = CONNECT_SECONDS
-    read_seconds: float = READ_SECONDS
+    connect_seconds: float = 10.0
+    """Timeout of a connection, and of sending one piece. A connection around the world takes less than 1 s."""
+    read_seconds: float = 60.0
+    """Timeout of a silent registry. One on an object store may copy a large blob before it answers."""
     response_seconds: float = RESPONSE_SECONDS
 
 
@@ -548,19 +429,15 @@ class Connection:
         self._session.headers["User-Agent"] = "tfimg"
         if not is_loopback(self.host):
             self._session.proxies.update(settings.proxies)
-        self._authorization = Authorization(
-            reference=reference,
-            credentials=credentials,
-            session=self._session,
-            timeout=self._timeout,
-            response_seconds=settings.response_seconds,
-        )
+        self._credentials = credentials
+        self._authorizations: dict[str, str] = {}  # headers by the actions that they allow
 
     @cached_property
     def base(self) -> str:
         """The address of the repository. A registry on loopback is probed for TLS."""
         is_plain = self._plain_http or (is_loopback(self.host) and self.retry_policy.retry_transient(self._lacks_tls))
-        return f"{'http' if is_plain else 'https'}://{HOSTS.get(self.host, self.host)}/v2/{self._path}/"
+        host = f"registry-1.{DOCKER_HUB}" if self.host == DOCKER_HUB else self.host
+        return f"{'http' if is_plain else 'https'}://{host}/v2/{self._path}/"
 
     @cached_property
     def origin(self) -> Origin:
@@ -623,7 +500,7 @@ class Connection:
                 # Only the registry's own response may ask for its credentials (CVE-2020-15157).
                 is_challenge = is_own and response.status_code == 401
                 challenge = response.headers.get("WWW-Authenticate", "") if is_challenge else ""
-                if not self._authorization.answer_challenge(challenge, method, self.origin):
+                if not self._answer_challenge(challenge, method):
                     yield response
                     return
             with self._send(method, url, headers or {}, content)[0] as response:
@@ -631,13 +508,22 @@ class Connection:
         except TRANSPORT_ERRORS as error:
             raise self._map_transport_error(error) from None
 
-    def read(self, response: requests.Response) -> Response:
-        """Read an open response to its end, within limits."""
-        return read_response(response, self.host, self.response_seconds)
+    def read(self, response: requests.Response, host: str = "") -> Response:
+        """Read an open response, of the registry or another `host`, to its end, without decompressing it.
+
+        Raises `RegistryError` for too many bytes, and as `open`.
+        """
+        content = bytearray()
+        for chunk in read_chunks(response, self.response_seconds, math.inf):
+            content += chunk
+            if len(content) > MAX_RESPONSE_BYTES:
+                raise limit_error(host or self.host, f"more than {MAX_RESPONSE_BYTES >> 20} MiB in one document")
+        return Response(
+            status=response.status_code, headers=response.headers, content=bytes(content), url=response.url or ""
+        )
 
     def map_error(self, response: Response, method: str) -> Exception:
-        """Return the error for an unexpected response."""
-        is_write, has_credentials = method not in ("GET", "HEAD"), self._authorization.credentials is not None
+        is_write, has_credentials = method not in ("GET", "HEAD"), self._credentials is not None
         return map_response(response, self.host, self.repository, is_write=is_write, has_credentials=has_credentials)
 
     def resolve_link(self, base: str, address: str, name: str, *, same_origin: bool = False) -> str:
@@ -664,19 +550,75 @@ class Connection:
         is_own = True
         for _ in range(MAX_REDIRECTS + 1):
             is_own = is_own and parse_origin(url) == self.origin
+            authorization = self._authorizations.get(ACTIONS[method]) if is_own else None
             response = self._session.request(
                 method,
                 url,
-                headers={**headers, **(self._authorization.header(method) if is_own else {})},
+                headers={**headers, **({"Authorization": authorization} if authorization else {})},
                 # A file is sent in small pieces, and the connection's timeout is for each of them.
                 data=BytesIO(content) if content else None,
                 stream=True,
                 timeout=self._timeout,
             )
-            location = response.headers.get("Location") if response.status_code in REDIRECTS else None
-            if location is None or method not in ("GET", "HEAD"):
+            if not response.is_redirect or method not in ("GET", "HEAD"):
                 return response, is_own
             with response:
                 self.read(response)  # so that the connection can be reused
-            url = self.resolve_link(url, location, "the target of a redirect")
+            url = self.resolve_link(url, response.headers["Location"], "the target of a redirect")
         raise limit_error(self.host, f"more than {MAX_REDIRECTS} redirects in a row")
+
+    def _answer_challenge(self, challenge: str, method: str) -> bool:
+        """Obtain the Authorization that a challenge of the registry itself asks for; return whether it is new."""
+        scheme, _, rest = challenge.strip().partition(" ")
+        actions, account = ACTIONS[method], self._credentials
+        parameters: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
+        if scheme.lower() == "bearer" and parameters.get("realm"):
+            value = f"Bearer {self._request_token(parameters, actions)}"
+        elif scheme.lower() == "basic" and account and account.username:
+            value = _basic(account)
+        else:
+            return False
+        is_new = self._authorizations.get(actions) != value
+        self._authorizations[actions] = value
+        return is_new
+
+    def _request_token(self, parameters: Mapping[str, str], actions: str) -> str:
+        """Return a token from the server that a challenge names, for an account or anonymously."""
+        realm, account = parameters["realm"], self._credentials
+        try:
+            check_realm(self.origin, parse_origin(realm))
+        except InvalidAddress as error:
+            raise address_error(self.host, "its token server", realm, error) from None
+        server = urlsplit(realm).netloc
+        query = {"scope": parameters.get("scope") or f"repository:{self._path}:{actions}"}
+        if parameters.get("service"):
+            query["service"] = parameters["service"]
+        try:
+            if account and account.identity_token:
+                # OAuth 2.0 (RFC 6749) requires a client's identifier with a refresh token.
+                grant = {"grant_type": "refresh_token", "client_id": "tfimg", "refresh_token": account.identity_token}
+                opened = self._session.post(realm, data={**query, **grant}, timeout=self._timeout, stream=True)
+            else:
+                headers = {"Authorization": _basic(account)} if account else {}
+                opened = self._session.get(realm, params=query, headers=headers, timeout=self._timeout, stream=True)
+            with opened:
+                response = self.read(opened, server)
+        except TRANSPORT_ERRORS as error:
+            raise map_transport_error(error, server, self._timeout[1]) from None
+        if response.status != requests.codes.ok:
+            is_denied = response.status in (400, 401, 403)
+            if is_denied and account:
+                raise credentials_error(self.host, f"{response.status} {response.message}")
+            host = self.host if is_denied else server  # only a 401 depends on credentials
+            raise map_response(response, host, self.repository, is_write=False, has_credentials=False)
+        try:
+            document = parse_document(_TokenDocument, response.content)
+            token = document.token or document.access_token or ""
+            if not TOKEN.fullmatch(token):
+                raise InvalidDocument("a token has 1 to 32768 printable characters of ASCII")
+        except InvalidDocument as error:
+            raise RegistryError(
+                f"The token server {server} of {self.host} sent no valid token: {error}.",
+                next_step="Run it again later, or ask its owner.",
+            ) from None
+        return token

@@ -12,22 +12,14 @@ from docker import auth
 from docker.errors import DockerException
 from pydantic import Field, StringConstraints
 
+from tfimg.core import errors, process
 from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate_model
-from tfimg.core.errors import FileError, RegistryError, UsageError
-from tfimg.core.process import CommandFailed
 from tfimg.core.text import quote_value, truncate
 
-DOCKER_HUB = "docker.io"
-"""The registry of a name without one."""
-
-HUB_FOLDER = "library"
-"""The folder of Docker Hub's images without one."""
-
+DOCKER_HUB = "docker.io"  # the registry of a name without one
+HUB_FOLDER = "library"  # the folder of Docker Hub's images without one
 DEFAULT_TAG = "latest"
-
-MAX_NAME = 255
-"""Characters of a repository's name with its registry (distribution, `NameTotalLengthMax`)."""
-
+MAX_NAME = 255  # characters of a repository's name with its registry (distribution, `NameTotalLengthMax`)
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 HOST = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[0-9a-fA-F:]+\])(?::([0-9]{{1,5}}))?")
 PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -86,7 +78,7 @@ def parse_reference(text: str) -> Reference:
 def parse_repository(text: str) -> Reference:
     """Return a repository: a reference without tag and digest. Raises `UsageError`."""
     if "@" in text or ":" in text.rpartition("/")[2]:
-        raise UsageError(
+        raise errors.UsageError(
             f"{quote_value(text)} is not a repository: it has a tag or digest.",
             next_step="Write REGISTRY/NAME without them, for example registry.example:5000/team/tensorflow.",
         )
@@ -101,7 +93,6 @@ def names_registry(text: str) -> bool:
 
 
 def _split(text: str, name: str) -> tuple[str, str]:
-    """Return registry and path."""
     if "://" in text:
         raise _invalid(text, "it is an address", "Remove the part up to ://.")
     host, _, path = name.partition("/")
@@ -121,15 +112,14 @@ def _split(text: str, name: str) -> tuple[str, str]:
     return host, path
 
 
-def _invalid(text: str, reason: str, advice: str) -> UsageError:
-    return UsageError(
+def _invalid(text: str, reason: str, advice: str) -> errors.UsageError:
+    return errors.UsageError(
         f"{quote_value(text)} is not an image reference: {truncate(reason)}.",
         next_step=f"{advice} A complete one is registry.example:5000/team/tensorflow:2.15@sha256:….",
     )
 
 
-HELPER_SECONDS = 60.0
-"""Timeout of a helper, which may ask a cloud's server, or a user who is not there."""
+HELPER_SECONDS = 60.0  # timeout of a helper, which may ask a cloud's server, or a user who is not there
 
 NOT_FOUND = "credentials not found in native keychain"
 """Output of a helper without credentials (docker-credential-helpers, `credentials/error.go`)."""
@@ -143,12 +133,14 @@ class Login(Document):
 
     auth: str | None = None
     identitytoken: str | None = None
+    registrytoken: str | None = None
 
 
 class DockerConfig(Document):
-    """The fields of Docker's config.json about credentials (docker/cli, cli/config/types). `auths` are of `Login`."""
+    """The fields of Docker's config.json with secrets (docker/cli, cli/config/types). `auths` are of `Login`."""
 
     auths: dict[str, Any] | None = None
+    proxies: dict[str, Any] | None = None
     store: HelperName | None = Field(default=None, alias="credsStore")
     helpers: dict[str, HelperName] | None = Field(default=None, alias="credHelpers")
 
@@ -174,7 +166,6 @@ RunHelper = Callable[[list[str], bytes], str]
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """Return the path of Docker's configuration."""
     folder = environ.get("DOCKER_CONFIG")
     return Path(folder or Path(environ.get("HOME", "/"), ".docker")) / "config.json"
 
@@ -211,7 +202,7 @@ def _read_config(path: Path) -> auth.AuthConfig:
     except FileNotFoundError:
         return auth.AuthConfig({})
     except (ValueError, DockerException) as error:
-        raise FileError(
+        raise errors.FileError(
             f"{path} is not a valid Docker configuration: {error}.",
             next_step="Correct it, or move it away and log in again with `docker login`.",
         ) from None
@@ -221,7 +212,7 @@ def _run_helper(helper: str, server: str, run: RunHelper) -> Credentials | None:
     program = f"docker-credential-{helper}"
     try:
         output = parse_document(_HelperOutput, run([program, "get"], server.encode()).encode())
-    except CommandFailed as error:
+    except process.CommandFailed as error:
         printed = f"{error.stdout}{error.stderr}".strip()
         if NOT_FOUND in printed:
             return None
@@ -236,7 +227,7 @@ def _run_helper(helper: str, server: str, run: RunHelper) -> Credentials | None:
         if output.name == auth.TOKEN_USERNAME:
             return Credentials(identity_token=output.secret)
         return Credentials(username=output.name, password=output.secret) if output.name or output.secret else None
-    raise RegistryError(
+    raise errors.RegistryError(
         f"The credential helper {program} returned no credentials for {server}: {problem}.",
         next_step="Repair it, or remove it from Docker's config.json and log in with `docker login`.",
     )

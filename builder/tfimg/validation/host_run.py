@@ -14,9 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document
-from tfimg.core.errors import FileError, InsufficientRecord
-from tfimg.core.files import hash_files
+from tfimg.core import documents, errors, files
 from tfimg.core.levels import Level
 from tfimg.core.text import to_plain_text
 from tfimg.engine.interface import Exit, Line
@@ -28,21 +26,18 @@ from tfimg.validation.record import MAX_NAME, Name, Seconds, Time
 from tfimg.validation.report import GPU_CHECK, Report
 from tfimg.validation.run import MAX_CHECKS, EventStream, import_suite_module, suite_files
 
-MAX_BYTES = 64 << 20
-"""Bytes of a file; a run has 0.2 MB."""
-
-MAX_LISTED, MAX_REASON = 5, 300
-"""How many reasons a refusal lists, and characters of each."""
+MAX_BYTES = 64 << 20  # bytes of a file; a run has 0.2 MB
+MAX_LISTED, MAX_REASON = 5, 300  # how many reasons a refusal lists, and characters of each
 
 
-class HostRun(StrictDocument):
+class HostRun(documents.StrictDocument):
     """The file that run.py writes; `suite` is the digest of the suite that ran."""
 
     schema_: Literal[1] = Field(alias="schema")
     kind: Literal["tfimg host run"]
     identifier: Name
-    lock: Digest
-    suite: Digest
+    lock: documents.Digest
+    suite: documents.Digest
     nonce: Name
     date: Time
     seconds: Seconds
@@ -53,9 +48,9 @@ class HostRun(StrictDocument):
 def parse_host_run(content: bytes, *, source: str) -> HostRun:
     """Parse the output of run.py. Raises `FileError`."""
     try:
-        return parse_document(HostRun, content, max_bytes=MAX_BYTES)
-    except InvalidDocument as error:
-        raise FileError(
+        return documents.parse_document(HostRun, content, max_bytes=MAX_BYTES)
+    except documents.InvalidDocument as error:
+        raise errors.FileError(
             f"{source} is not a run of images/on_host/run.py: {to_plain_text(str(error))}.",
             next_step="Name the file that run.py has written, unchanged.",
         ) from None
@@ -92,7 +87,7 @@ def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, so
     report = replace(report, required=tuple(plan.required), waived=facts["waived"])
     if reasons := [_shorten(reason, MAX_REASON) for reason in _find_failures(run, report, spec, lock, suite)]:
         more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
-        raise InsufficientRecord(
+        raise errors.InsufficientRecord(
             f"{source} does not prove the wheels of {spec.identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}.",
             next_step="Run images/on_host/run.py of this checkout again, on a machine where every check can pass.",
         )
@@ -100,11 +95,10 @@ def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, so
 
 
 def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, suite: Path) -> Iterator[str]:
-    """Yield the reasons why a run does not prove level `validated`."""
     first: Mapping[str, Any] = run.events[0] if run.events else {}
     for name, found, required in (
         ("lock", run.lock, hash_lock(lock)),
-        ("suite", run.suite, hash_files(suite_files(suite))),
+        ("suite", run.suite, files.hash_files(suite_files(suite))),
         ("level", first.get("level"), Level.VALIDATED),
         ("device", first.get("device"), spec.device),
     ):

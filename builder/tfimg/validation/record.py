@@ -34,9 +34,8 @@ from tfimg.validation.report import (
 )
 
 KIND = "tfimg image"
-
-MAX_BYTES = 1 << 18
-"""Bytes of a file. With 60 checks it has 3 kB."""
+REWRITE = "Write it again with `tfimg build --record` or `tfimg matrix record`."
+MAX_BYTES = 1 << 18  # bytes of a file. With 60 checks it has 3 kB
 
 MAX_CHECKS, MAX_FACTS, MAX_GPUS, MAX_LAYERS = 1000, 50, 64, 127
 """Checks, versions and facts of the machine, GPUs, and layers of a base (the most that Docker builds) that a file may
@@ -155,11 +154,6 @@ class ImageRecord(StrictDocument):
     def _gpu(self) -> str | None:
         return count_names(gpu.name for gpu in self._seen_gpus) or None
 
-    @property
-    def provable_level(self) -> Level:
-        """The level that the machine could prove, which is that of `to_report`."""
-        return limit_level(self.level, self.device, gpus=len(self._seen_gpus), environment=self.environment)
-
     def to_report(self) -> Report:
         """Return the report, with what the record has of its checks."""
         return Report(
@@ -238,7 +232,6 @@ def make_image_record(
 
 
 def _find_versions(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the versions that checks measured, by name."""
     record = {result.check: result.measured for result in report.results}
     for check, names in VERSION_CHECKS.items():
         found = record.get(check, {})
@@ -291,13 +284,14 @@ def read_image_record(
             raise InvalidDocument("digest: it is that of an image in a container")
         if both := {*record.passed} & {*record.skipped}:
             raise InvalidDocument(f"skipped: {min(both)} has passed")
-        follows = record.provable_level
+        gpus = len(record._seen_gpus)
+        follows = limit_level(record.level, record.device, gpus=gpus, environment=record.environment)
         if follows != record.level:
             raise InvalidDocument(f"level: it is {record.level}, and {follows} follows from the machine")
     except InvalidDocument as error:
         raise FileError(
             f"{source} is not the record of an image: {to_plain_text(str(error))}.",
-            next_step="Write it again with `tfimg build --record` or `tfimg matrix record`.",
+            next_step=REWRITE,
         ) from None
     return record
 
@@ -308,9 +302,7 @@ def _report_adapter() -> TypeAdapter[Report]:
 
 
 OPTIONAL = {"gpu": "The GPU that the suite ran on, if any.", "driver": "That GPU's driver."}
-
-MAX_PROBLEMS, MAX_PROBLEM = 10, 200
-"""Problems that an error lists, and characters of each."""
+MAX_PROBLEMS, MAX_PROBLEM = 10, 200  # problems that an error lists, and characters of each
 
 
 def schema_text() -> str:

@@ -13,39 +13,35 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from tfimg.core.documents import Document, InvalidDocument, parse_document
+from tfimg.core import documents, events
 from tfimg.core.errors import ValidationAborted
-from tfimg.core.events import Event
 from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
 from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.devices import DEVICES, Device
 
 if TYPE_CHECKING:
-    from junitparser import Error, Failure, Skipped, TestCase, TestSuite
+    from junitparser import Error, Failure, Skipped, TestCase
 
-SECONDS = 300
-"""Importing TensorFlow from a cold disk takes tens of seconds."""
+SECONDS = 300  # importing TensorFlow from a cold disk takes tens of seconds
 
 MAX_LINES, MAX_REASON = 1000, 2000
 """Last lines that are kept, of which the last is the inventory, and characters of one in a message."""
 
 SCRIPT = "/tfimg-inventory.py"
-
-Version = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
-"""Broken distributions have no version."""
+Version = Annotated[str, documents.null_means("")]  # broken distributions have no version
 
 
-class About(Document):
+class About(documents.Document):
     """What a Python package states of itself."""
 
     licence: str | None = None
     homepage: str | None = None
 
 
-class DebianPackage(Document):
+class DebianPackage(documents.Document):
     """An installed Debian package."""
 
     package: str
@@ -63,14 +59,14 @@ class DebianPackage(Document):
         return f"{self.source}@{self.source_version}" if other_version else self.source
 
 
-class System(Document):
+class System(documents.Document):
     """The Linux distribution of an image."""
 
     id: str = "linux"
     version: str = ""
 
 
-class Inventory(Document):
+class Inventory(documents.Document):
     """Output of images/inventory.py, which runs in the image: that can print anything instead.
 
     `packages` are versions of Python packages by name, `libraries` the package of each accelerator library by path,
@@ -104,8 +100,8 @@ def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, conten
     reason = next((line.text for line in reversed(lines) if line.text.strip()), "no output")[:MAX_REASON]
     try:
         if status == 0 and results:
-            return parse_document(Inventory, results[-1].encode())
-    except InvalidDocument as error:
+            return documents.parse_document(Inventory, results[-1].encode())
+    except documents.InvalidDocument as error:
         reason = f"{reason} ({error})"
     end = f"did not end in {SECONDS} s" if status is None else f"ended with status {status}"
     raise ValidationAborted(
@@ -113,21 +109,15 @@ def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, conten
     )
 
 
-SCHEMA = 2
-"""Version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations."""
-
-GPU_CHECK = "gpu.visible"
-"""The check whose measurements names the GPU and its driver."""
-
+SCHEMA = 2  # version of the report's JSON: 2 has profiles, required and waived checks, outputs and explanations
+GPU_CHECK = "gpu.visible"  # the check whose measurements names the GPU and its driver
 Outcome = Literal["passed", "failed", "crashed", "timed-out", "skipped"]
 
 WORST_FIRST: tuple[Outcome, ...] = ("failed", "crashed", "timed-out", "skipped")
 """Verdict of several outcomes: the first of these that occurs."""
 
 Verdict = Outcome | Literal["broken"]
-
 Fault = Literal["image", "host"]
-
 Profile = Literal["smoke", "standard", "full"]
 
 DERIVED_FIELDS = ("passed", "verdict", "level", "fault", "missing")
@@ -146,7 +136,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckResult(Event):
+class CheckResult(events.Event):
     """Result of one check. `reason` is a sentence for every outcome but `passed`.
 
     `output` are the last lines that the check wrote, `explained` the known failures that match.
@@ -292,7 +282,6 @@ class Report:
 
 
 def limit_level(aim: Level, device: Device, *, gpus: int, environment: Mapping[str, Any]) -> Level:
-    """Return the level that a green run proves on a machine."""
     is_foreign = bool(environment.get("emulated")) or (DEVICES[device].is_reported and not gpus)
     return Level.LINKED if is_foreign else aim
 
@@ -316,12 +305,10 @@ def format_report(report: Report, name: str) -> str:
 
 
 def format_json(report: Report) -> str:
-    """Return the report as strict JSON (images/report.schema.json)."""
     return json.dumps(to_strict_json(report.to_json()), indent=2, allow_nan=False) + "\n"
 
 
-OUTCOME_WIDTH = max(map(len, get_args(Outcome)))
-"""Characters of the longest outcome."""
+OUTCOME_WIDTH = max(map(len, get_args(Outcome)))  # characters of the longest outcome
 
 
 def check_line(result: CheckResult) -> str:
@@ -339,13 +326,11 @@ def flatten(text: str) -> str:
 
 
 def count_outcomes(outcomes: Iterable[Outcome]) -> Mapping[Outcome, int]:
-    """Return the number of checks of each outcome that occurs."""
     counts = Counter(outcomes)
     return {outcome: counts[outcome] for outcome in get_args(Outcome) if counts[outcome]}
 
 
 def summary_fields(report: Report) -> Mapping[str, Any]:
-    """Return the summary of a report by the names of its fields."""
     counts = count_outcomes(result.outcome for result in report.results)
     finished = {result.check for result in report.results}
     return {
@@ -382,13 +367,8 @@ PROPERTIES = ("identifier", "digest", "lock", "suite", "profile", "aim", "level"
 
 def format_junit(report: Report) -> str:
     """Return JUnit XML with a case for each check, and for each required check that did not run."""
-    from junitparser import Error, TestSuite
+    from junitparser import Error
 
-    suite = TestSuite(to_plain_text(report.identifier))
-    suite.timestamp = to_plain_text(report.date)[:19]  # the form has no place for the zone, which is UTC
-    fault = {"fault": report.fault} if report.fault else {}
-    for name, value in {**{name: getattr(report, name) for name in PROPERTIES}, **fault, **report.accelerator}.items():
-        suite.add_property(name, to_plain_text(str(value)))
     # A CI takes an absent case for success: whatever keeps a report from being green becomes a case of its own.
     cases = [
         _make_case(result.check, _make_entry(result, result.check in report.required), result.seconds, result.output)
@@ -401,15 +381,21 @@ def format_junit(report: Report) -> str:
     if report.missing and not errors and not any(case.is_failure or case.is_error for case in cases):
         errors["suite.level"] = f"not proven: {', '.join(report.missing)}"
     cases += [_make_case(check, Error(to_plain_text(reason), "missing")) for check, reason in errors.items()]
+    facts = {name: getattr(report, name) for name in PROPERTIES}
+    facts |= ({"fault": report.fault} if report.fault else {}) | dict(report.accelerator)
+    return format_suite(report.identifier, cases, date=report.date, seconds=report.seconds, **facts)
+
+
+def format_suite(name: str, cases: list[TestCase], *, date: str, seconds: float, **properties: object) -> str:
+    """Return a suite as a JUnit document of its own; `date` is its end in UTC."""
+    from junitparser import JUnitXml, TestSuite
+
+    suite = TestSuite(to_plain_text(name))
+    suite.timestamp = to_plain_text(date)[:19]  # the form has no place for the zone
+    for key, value in properties.items():
+        suite.add_property(key, to_plain_text(str(value)))
     suite.add_testcases(cases)
-    suite.time = clamp_duration(report.seconds)
-    return format_suite(suite)
-
-
-def format_suite(suite: TestSuite) -> str:
-    """Return a suite as a document of its own."""
-    from junitparser import JUnitXml
-
+    suite.time = clamp_duration(seconds)
     document = JUnitXml("tfimg")
     document.add_testsuite(suite)
     buffer = BytesIO()
@@ -525,7 +511,6 @@ def choose_light(report: Report) -> Light:
 
 
 def summarize(report: Report) -> str:
-    """Return the report in a sentence or two."""
     if report.problem:
         return f"The suite did not reach its end: {report.problem}."
     passed = sum(result.outcome == "passed" for result in report.results)
@@ -540,7 +525,6 @@ def summarize(report: Report) -> str:
 
 
 def list_rows(report: Report) -> list[ReportRow]:
-    """Return every check, with all bars on one scale."""
     longest = max((clamp_duration(result.seconds) for result in report.results), default=0.0) or 1.0
     anchors: Counter[str] = Counter()
     checks = []

@@ -22,8 +22,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
-from tfimg.core import errors
-from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_json
+from tfimg.core import documents, errors
 from tfimg.core.errors import BuildError, EngineError, FileError, NetworkError, UsageError, ValidationAborted
 from tfimg.core.events import ChecksPlanned, CheckStarted
 from tfimg.core.files import hash_files, remove_oldest, write_atomically
@@ -51,32 +50,22 @@ SUITE_SECONDS = 4 * 3600.0
 Minutes are usual; but compiling TensorFlow's PTX for a newer GPU takes half an hour, more than once without a cache.
 """
 
-SIGKILL_STATUS = 128 + 9
-"""Status of a container whose process got SIGKILL: from `docker kill`, or from the kernel."""
-
-MAX_OUTPUT = 600
-"""Characters of a process's last lines in the reason of a crash."""
-
+SIGKILL_STATUS = 128 + 9  # status of a container whose process got SIGKILL: from `docker kill`, or from the kernel
+MAX_OUTPUT = 600  # characters of a process's last lines in the reason of a crash
 FAILURES = ("failed", "crashed", "timed-out")
 
 MAX_ERROR_LINES, MAX_ERROR_LINE = 40, 10_000
 """Last lines of stderr that are kept for the reason of a crash, and characters of each."""
 
-MAX_CHECKS = 10_000
-"""Checks that a suite may plan; ours has fewer than 100."""
-
-MAX_CHARACTERS = 64 << 20
-"""Characters of all events; those of the whole suite have less than a million."""
-
+MAX_CHECKS = 10_000  # checks that a suite may plan; ours has fewer than 100
+MAX_CHARACTERS = 64 << 20  # characters of all events; those of the whole suite have less than a million
 Name = Annotated[str, Field(max_length=1000)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
 
-
-SuiteEvent = ChecksPlanned | CheckStarted | CheckResult
-"""What a caller learns of a running suite."""
+SuiteEvent = ChecksPlanned | CheckStarted | CheckResult  # what a caller learns of a running suite
 
 
-class SuitePlan(Document):
+class SuitePlan(documents.Document):
     """The suite's first event: its checks, and the machine as it sees it."""
 
     checks: Names
@@ -87,7 +76,7 @@ class SuitePlan(Document):
     nonce: str = ""
 
 
-class Done(Document):
+class Done(documents.Document):
     """The suite's last event."""
 
     code: int
@@ -159,13 +148,12 @@ class EventStream:
         if self.characters > MAX_CHARACTERS:
             return None
         try:
-            parse_json(line.encode())
+            documents.parse_json(line.encode())
             return _event_adapter().validate_json(line, strict=True)
         except ValueError:  # of this family are `InvalidDocument` and pydantic's errors
             return None
 
     def _pending(self) -> list[str]:
-        """Return the planned checks that did not end."""
         ended = {result.check for result in self.results}
         return [check for check in self.plan.checks if check not in ended]
 
@@ -252,8 +240,7 @@ def raise_for_verdict(
     raise error(f"{subject}{found}{causes}", next_step=f"{consequence} {next_step}")
 
 
-HARMLESS = "harmless"
-"""The fault of a message that is not a failure."""
+HARMLESS = "harmless"  # the fault of a message that is not a failure
 
 FAULT_NAMES = {
     "image": "the image",
@@ -307,9 +294,10 @@ MAX_FILES = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReportSubject:
-    """What a report is about: an image's content, the suite, and the level to prove on an accelerator."""
+class KeptReport:
+    """The place of a green report on an image's content: by which suite, to which level, on which accelerator."""
 
+    folder: Path
     identifier: str
     content: str
     suite: str
@@ -318,33 +306,21 @@ class ReportSubject:
     accelerator: str
 
     @property
-    def file_name(self) -> str:
-        """The name of the subject's file."""
-        return f"{hashlib.sha256(repr(astuple(self)).encode()).hexdigest()}.json"
+    def file(self) -> Path:
+        subject = repr(astuple(self)[1:])
+        return self.folder / f"{hashlib.sha256(subject.encode()).hexdigest()}.json"
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportCache:
-    """A folder of green reports, by subject."""
-
-    folder: Path
-
-    def has(self, subject: ReportSubject) -> bool:
-        """Return whether there is a report about a subject."""
-        return (self.folder / subject.file_name).is_file()
-
-    def read(self, subject: ReportSubject) -> Report | None:
-        """Return the report about a subject; None if there is none that can be read."""
-        file = self.folder / subject.file_name
+    def read(self) -> Report | None:
+        """Return the report; None if there is none that can be read."""
         with suppress(FileError, OSError, UnicodeDecodeError):
-            return read_report(file.read_text(encoding="utf-8"), source=str(file))
+            return read_report(self.file.read_text(encoding="utf-8"), source=str(self.file))
         return None
 
-    def replace(self, subject: ReportSubject, report: Report) -> None:
-        """Remove the earlier report about a subject, and keep the new one if it is green and complete."""
-        (self.folder / subject.file_name).unlink(missing_ok=True)
+    def replace(self, report: Report) -> None:
+        """Remove the earlier report, and keep the new one if it is green and complete."""
+        self.file.unlink(missing_ok=True)
         if report.level == report.aim:
-            write_atomically(self.folder / subject.file_name, format_json(report))
+            write_atomically(self.file, format_json(report))
             remove_oldest(self.folder, keep=MAX_FILES)
 
 
@@ -365,9 +341,9 @@ class InventoryCache:
         """
         key = hashlib.sha256(f"{content} {hashlib.sha256(self.script).hexdigest()}".encode()).hexdigest()
         file = self.folder / f"{key}.json"
-        with suppress(OSError, InvalidDocument):
+        with suppress(OSError, documents.InvalidDocument):
             if content:
-                return parse_document(Inventory, file.read_bytes())
+                return documents.parse_document(Inventory, file.read_bytes())
         inventory = take_inventory(image, self.script, engine=engine, contents_only=True)
         if content:
             write_atomically(file, inventory.model_dump_json())
@@ -375,8 +351,7 @@ class InventoryCache:
         return inventory
 
 
-FOLDER = "/tfimg-validation"
-"""Folder of the suite in a container."""
+FOLDER = "/tfimg-validation"  # folder of the suite in a container
 
 TFIMG_PYTHON = ["/usr/bin/tini", "--", "/opt/tensorflow/bin/python", "-I"]
 """Starts the suite in an image of tfimg: with its own interpreter, whatever PATH, PYTHON* variables, or the entry point
@@ -385,14 +360,12 @@ of a derived image say. The checks run in a process that sees the variables."""
 ANY_PYTHON = ["sh", "-c", 'exec "$(command -v python || command -v python3)" -I "$@"', "sh"]
 """Starts the suite in an image of another publisher."""
 
-
 EMULATED_PROCESSOR = {"QEMU_CPU": "cortex-a72"}
 """The processor that QEMU emulates: one of ARMv8.0, which wheels are compiled for. On QEMU's own choice, which has SVE,
 TensorFlow 2.15's Cholesky factor is wrong (QEMU 7.2); without SVE it is right."""
 
 
 def suite_files(folder: Path) -> dict[str, bytes]:
-    """Return the suite's source files by relative path."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*.py"))
@@ -417,8 +390,7 @@ class CheckSelection:
         return arguments
 
 
-ALL_CHECKS = CheckSelection()
-"""All checks that a level requires."""
+ALL_CHECKS = CheckSelection()  # all checks that a level requires
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

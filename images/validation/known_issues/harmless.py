@@ -23,6 +23,7 @@ HARMLESS = (
         patterns=(
             r"TF-TRT Warning: Could not find TensorRT",
             r"TF-TRT Warning: Cannot dlopen some TensorRT libraries",
+            r"Could not load dynamic library 'libnvinfer(?:_plugin)?\.so\.\d{1,3}'",
         ),
         cause="TensorRT, which TensorFlow up to 2.17 can use for inference, is not installed. Nothing else needs it.",
         fix="Nothing to do, unless the program converts models with TensorRT.",
@@ -46,12 +47,24 @@ HARMLESS = (
             r"Could not find cuda drivers on your machine, GPU will not be used",
             r"Ignore above cudart dlerror if you do not have a GPU set up",
             r"Could not load dynamic library 'libcuda\.so\.1'",
-            r"failed call to cuInit: .*UNKNOWN ERROR \(303\)",
+            r"failed call to cuInit: [^\n]{0,100}UNKNOWN ERROR \(303\)",
             r"kernel driver does not appear to be running on this host",
         ),
         cause="TensorFlow for GPUs finds no NVIDIA driver, and uses the processor. This is intended where no GPU is "
         "to be used.",
         fix="Nothing to do. To use a GPU, start the container with `tfimg run` or `docker run --gpus all`.",
         source="tensorflow/tensorflow#59256",
+    ),
+    KnownIssue(
+        name="matplotlib-cache",
+        fault="harmless",
+        patterns=(
+            r"Matplotlib created a temporary (?:cache|config/cache) directory at",
+            r"mkdir -p failed for path \S{1,200}matplotlib",
+        ),
+        cause="The container's user has no home that it may write to, so Matplotlib builds its cache of fonts again "
+        "at each start, in a temporary folder.",
+        fix="Set MPLCONFIGDIR to a writable folder: `-e MPLCONFIGDIR=/tmp/matplotlib`, or HOME to one.",
+        source="matplotlib/matplotlib#17707",
     ),
 )

@@ -16,7 +16,8 @@ IMAGE = (
         name="truncated-library",
         fault="image",
         patterns=(
-            r"\.so\S*: (?:file too short|invalid ELF header|cannot read file data|ELF load command.*|ELF file's .*)",
+            r"\.so[\w.-]{0,60}: (?:file too short|invalid ELF header|cannot read file data|ELF load command|"
+            r"ELF file's )",
         ),
         cause="A shared library is truncated, or is not a library, such as a Git LFS pointer. Libraries that depend "
         "on it do not load either.",
@@ -29,13 +30,13 @@ IMAGE = (
         name="bus-error",
         fault="image",
         patterns=(
-            r"Bus error\b",
-            r"SIGBUS\b",
+            r"(?:^|: |: \d{1,6}: {1,40}\d{1,9} |line \d{1,6}: {1,40}\d{1,9} {1,40})Bus error\b",
+            r"(?:\(|signal |by |with |: )SIGBUS\b",
             r"signal 7\b",
             r"exit(?:ed)?(?: with)?(?: code| status)?:? 135\b",
         ),
-        cause="A memory-mapped file is shorter than expected: a library of the image is truncated, or /dev/shm or the "
-        "disk is full.",
+        cause="A memory-mapped file is shorter than expected: a library of the image is truncated, or /dev/shm or "
+        "the disk is full.",
         fix="If it occurs during an import, build the image again. If it occurs with data loaders or several GPUs, "
         "start the container with --shm-size 1g.",
         source="pytorch/pytorch#5040",
@@ -44,13 +45,13 @@ IMAGE = (
         name="shadowed-module",
         fault="image",
         patterns=(
-            r"partially initialized module '(?:" + OFTEN_SHADOWED + r")' has no attribute .*",
+            r"partially initialized module '(?:" + OFTEN_SHADOWED + r")' has no attribute ",
             r"module 'tensorflow' has no attribute '(?:__version__|keras|config|constant|function|Module)'",
             r"module 'numpy' has no attribute '(?:__version__|array|ndarray|dtype|integer|float32)'",
-            r"cannot import name '\w+' from '(" + OFTEN_SHADOWED + r")' "
-            r"\((?!\S*(?:site-packages|dist-packages|lib/python\d))\S*/\1(?:\.py|/__init__\.py)\)",
-            r"consider renaming '.*' since it has the same name as",
-            r"expected .* from the installed packages, found .*: it is imported instead",
+            r"cannot import name '\w{1,80}' from '(" + OFTEN_SHADOWED + r")' "
+            r"\((?!\S{0,300}(?:site-packages|dist-packages|lib/python\d))\S{0,300}/\1(?:\.py|/__init__\.py)\)",
+            r"consider renaming '.{1,300}' since it has the same name as",
+            r"expected .{1,200} from the installed packages, found .{1,300}: it is imported instead",
         ),
         cause="Python imports a file or folder with the module's name in place of the module, or the module was "
         "removed and its empty folder remains.",
@@ -62,60 +63,96 @@ IMAGE = (
         name="numpy-abi",
         fault="image",
         patterns=(
-            r"A module that was compiled using NumPy 1\.x cannot be run in\s+NumPy \S+",
+            r"A module that was compiled using NumPy 1\.x cannot be run in\s{1,9}NumPy \S{1,200}",
             r"_ARRAY_API not found",
             r"numpy\.core\.(?:umath|multiarray) failed to import",
-            r"Unable to convert function return value to a Python type! The signature was\s+\(\) -> handle",
-            r"numpy\.dtype size changed, may indicate binary incompatibility",
-            r"module compiled against A[BP]I version 0x\w+ but this version of numpy is",
-            r"module 'numpy' has no attribute '\w+'\.\n.*was a deprecated alias",
+            r"Unable to convert function return value to a Python type! The signature was\s{1,9}\(\) -> handle",
+            r"(?<!RuntimeWarning: )numpy\.\w{1,20} size changed, may indicate binary incompatibility",
+            r"module compiled against A[BP]I version 0x\w{1,80} but this version of numpy is",
         ),
-        cause="NumPy is newer than the version that TensorFlow, or another package, was compiled for: TensorFlow up "
-        "to 2.17 needs NumPy 1.",
-        fix="Install the NumPy version of the lock; in your own image, pin numpy<2 with TensorFlow up to 2.17.",
+        cause="NumPy is not the version that TensorFlow, or another package, was compiled for: TensorFlow up to "
+        "2.17 needs NumPy 1, and packages compiled for NumPy 1 do not run with NumPy 2.",
+        fix="Install the NumPy version of the lock: in your own image, pin numpy<2 with TensorFlow up to 2.17. "
+        "Where NumPy is the lock's, the other package, the last of the traceback, is for another one: `tfimg build "
+        "--with PACKAGE` chooses the release that fits.",
         source="tensorflow/tensorflow#67291, tensorflow/tensorflow#102743",
+        leads_to=("companion-version",),
+    ),
+    KnownIssue(
+        name="numpy-aliases",
+        fault="image",
+        patterns=(
+            r"module 'numpy' has no attribute '(?:object|bool|int|float|complex|str|unicode|typeDict|int0|"
+            r"bytes0)'",
+            r"`np\.\w{1,20}` was a deprecated alias for the builtin",
+        ),
+        cause="A package, the last of the traceback, uses a name such as np.object, np.bool or np.int that NumPy "
+        "removed in 1.24, so it is older than the NumPy of this image. Pinning numpy<2 does not bring the name back.",
+        fix="Install a newer release of that package (`tfimg build --with PACKAGE` chooses one that fits), or write "
+        "`object`, `bool`, `int` there. Otherwise use an image with NumPy 1.23 or older: TensorFlow 2.10, 2.11 or "
+        "2.12.0.",
+        source="tensorflow/tfjs#8301",
+    ),
+    KnownIssue(
+        name="numpy-2-names",
+        fault="image",
+        patterns=(
+            r"was removed in the NumPy 2\.0 release",
+            r"module 'numpy' has no attribute '(?:float_|complex_|unicode_|string_|bool8|NaN|NAN|Inf|Infinity|infty|"
+            r"product|cumproduct|sometrue|alltrue|in1d|trapz|row_stack|obj2sctype|issubclass_|find_common_type|cast|"
+            r"source|asfarray|mat|msort|round_|float128|deprecate|safe_eval|RankWarning|ComplexWarning|"
+            r"VisibleDeprecationWarning)'",
+            r"cannot import name '(?:NaN|Inf|float_|product|ComplexWarning|VisibleDeprecationWarning)' from 'numpy",
+            r"newbyteorder` was removed from the ndarray class",
+        ),
+        cause="A package, the last of the traceback, uses a name that NumPy 2 removed; this image has NumPy 2.",
+        fix="Install a newer release of that package: `tfimg build --with PACKAGE`. Otherwise use an image with "
+        "NumPy 1: TensorFlow up to 2.17.",
+        source="tensorflow/tensorflow#67291",
+    ),
+    KnownIssue(
+        name="numpy-too-old",
+        fault="image",
+        patterns=(
+            r"module 'numpy' has no attribute '(?:long|ulong|trapezoid|concat|astype|isdtype|permute_dims|vecdot|"
+            r"matrix_transpose|unstack|cumulative_sum|bitwise_count|strings|exceptions)'",
+            r"No module named 'numpy\.(?:exceptions|strings)'",
+            r"cannot import name '(?:trapezoid|concat|astype|isdtype|vecdot)' from 'numpy'",
+        ),
+        cause="A package, the last of the traceback, is made for a newer NumPy than this image's: for NumPy 2, or "
+        "1.25.",
+        fix="Install a release of it that is as old as the image: `tfimg build --with PACKAGE` chooses one. "
+        "Otherwise use an image with NumPy 2: TensorFlow 2.18 or later.",
+        source="tensorflow/tensorflow#67291",
+    ),
+    KnownIssue(
+        name="numpy-pickle",
+        fault="request",
+        patterns=(r"No module named 'numpy\._core", r"is not a known BitGenerator module"),
+        cause="The file was pickled with NumPy 2 and is read with NumPy 1.",
+        fix="Read it in an image with NumPy 2, TensorFlow 2.18 or later; or save it there with `numpy.save` or "
+        "`numpy.savez` without objects, which all versions read.",
+        source="numpy/numpy#24844",
     ),
     KnownIssue(
         name="protobuf",
         fault="image",
         patterns=(
             r"Descriptors cannot (?:not )?be created directly",
-            r"cannot import name '(?:builder|runtime_version)' from 'google\.protobuf",
-            r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime .*when loading \S+: gencode .*",
+            r"cannot import name '(?:builder|runtime_version|service|symbol_database|"
+            r"descriptor_pool)' from 'google\.protobuf",
+            r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime ",
             r"'(?:MessageFactory|SymbolDatabase)' object has no attribute 'GetPrototype'",
+            r"module 'google\.protobuf\S{0,40}' has no attribute '(?:_internal_create_key|runtime_version|reflection)'",
+            r"got an unexpected keyword argument 'including_default_value_fields'",
+            r"'google\._upb\._message\.FieldDescriptor' object has no attribute 'label'",
+            r"Couldn't build proto file into descriptor pool",
         ),
         cause="The protobuf version does not support the code that was generated for this TensorFlow.",
         fix="Install the protobuf version of the lock; in your own image, one in the range that TensorFlow's "
-        "metadata requires.",
+        "metadata requires. If a generated file of your own (_pb2.py) is in the traceback, generate it again with a "
+        "protoc of that version. `tfimg build --with PACKAGE` chooses releases that fit it.",
         source="tensorflow/tensorflow#94030, protocolbuffers/protobuf#10064",
-    ),
-    KnownIssue(
-        name="legacy-keras",
-        fault="image",
-        patterns=(
-            r"has TF_USE_LEGACY_KERAS set to True, but you do not have the tf_keras package installed",
-            r"No module named 'tf_keras'",
-        ),
-        cause="TF_USE_LEGACY_KERAS or an import requests Keras 2, and tf-keras is not installed.",
-        fix="Unset TF_USE_LEGACY_KERAS; or, from TensorFlow 2.16 on, install tf-keras of the same minor version.",
-        source="huggingface/transformers#40391",
-        leads_to=("keras-3",),
-    ),
-    KnownIssue(
-        name="keras-3",
-        fault="image",
-        patterns=(
-            r"No module named 'keras\.(?:api|engine)\b\S*'",
-            r"Your currently installed version of Keras is Keras 3",
-            r"`?keras\.optimizers\.legacy`? is not supported in Keras 3",
-            r"Keras cannot be imported\. Check that it is installed\.",
-        ),
-        cause="The installed Keras is not the expected one: Keras 3 with a release up to 2.15, which needs Keras 2, "
-        "or with a program that was written for Keras 2; a Keras that is older than TensorFlow; or none.",
-        fix="Install the Keras version of the lock; up to 2.15 it is of TensorFlow's own minor version. For a "
-        "program that needs Keras 2 on TensorFlow 2.16 or later, install tf-keras of the same minor version and set "
-        "TF_USE_LEGACY_KERAS=1.",
-        source="keras-team/keras#18141, keras-team/keras#18593, keras-team/keras#15175",
     ),
     KnownIssue(
         name="pkg-resources",
@@ -129,38 +166,92 @@ IMAGE = (
         name="cudnn-mismatch",
         fault="image",
         patterns=(
-            r"Loaded runtime CuDNN library: \S+ but source was compiled with: \S+",
-            r"expected cuDNN .*, found .*: TensorFlow refuses another major",
+            r"Loaded runtime CuDNN library: \S{1,200} but source was compiled with: \S{1,200}",
+            r"expected cuDNN .{1,80}, found .{1,80}: TensorFlow refuses another major",
+            r"CuDNN library needs to have matching major version and equal or higher minor version",
         ),
-        cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major version. "
-        "Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",
+        cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major "
+        "version. Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",
         fix="Install the nvidia-cudnn wheel of the lock after all other packages, and remove other cuDNNs from "
         "LD_LIBRARY_PATH.",
         source="tensorflow/tensorflow#60913, tensorflow/tensorflow#58986",
+        leads_to=("gpu-library-start", "cuda-mixed"),
+    ),
+    KnownIssue(
+        name="cuda-mixed",
+        fault="image",
+        patterns=(
+            r"CUDNN_STATUS_(?:SUBLIBRARY_)?VERSION_MISMATCH",
+            r"lib(?:cu|nv)\w{2,40}\.so[.\d]{0,20}: (?:undefined symbol|symbol \w{1,80} version|version `lib)",
+            r"undefined symbol: (?:__nvJitLink|cu(?:blas|dnn|sparse|solver|fft|rand)\w)\w{0,80}",
+            r"[Cc](?:ould not|annot) load symbol cu(?:dnn|blas)\w{1,60}",
+            r"Unable to load any of \{libcudnn_\w{1,40}\.so",
+            r"version `lib(?:nvJitLink|cudnn|cublas)\w{0,40}\.so\.\d{1,3}' not found",
+        ),
+        cause="Parts of two versions of CUDA or cuDNN are loaded together: another package, such as PyTorch, has "
+        "installed its own NVIDIA wheels over the image's, or LD_LIBRARY_PATH names the machine's.",
+        fix="Unset LD_LIBRARY_PATH. Install the NVIDIA wheels of the lock after all other packages, or use PyTorch "
+        "for CPU (`torch==…+cpu`), or an image of its own for each. `tfimg validate IMAGE` names the library.",
+        source="tensorflow/tensorflow#62194, pytorch/pytorch#111469",
+        leads_to=("gpu-library-start", "abi", "gpu-libraries"),
+    ),
+    KnownIssue(
+        name="missing-nvrtc",
+        fault="image",
+        patterns=(
+            r"libnvrtc(?:-builtins)?\.so[.\d]{0,12}: cannot open shared object file",
+            r"failed to open libnvrtc-builtins",
+            r"Could not load (?:dynamic )?library '?libnvrtc",
+        ),
+        cause="cuDNN compiles kernels with NVRTC, and does not find it: the wheel nvidia-cuda-nvrtc is missing, or "
+        "has only names with a version, such as libnvrtc.so.12, while cuDNN 8 opens libnvrtc.so.",
+        fix="Install the nvidia-cuda-nvrtc wheel of the image's CUDA, and link the name without version beside it: "
+        "`ln -s libnvrtc.so.12 libnvrtc.so`. tfimg's images have both.",
+        source="tensorflow/tensorflow#62194, tensorflow/tensorflow#61468",
+        leads_to=("gpu-libraries", "gpu-library-start", "library-missing", "cuda-mixed"),
     ),
     KnownIssue(
         name="gpu-libraries",
         fault="image",
         patterns=(
             r"Cannot dlopen some GPU libraries",
-            r"Could not load dynamic library 'lib(?:cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse)\.so\.\d+'",
+            r"Could not load dynamic library 'lib(?:cublas|cublasLt|cudnn|cufft|curand|cusolver|"
+            r"cusparse)\.so\.\d{1,20}'",
+            r"Could not load library libcudnn\w{0,40}\.so",
+            r"Unable to locate libcudnn",
             r"expected TensorFlow to open its CUDA libraries, found that it cannot open",
         ),
         cause="TensorFlow cannot load one of its CUDA libraries, and then lists no GPU.",
         fix="Install the NVIDIA wheels of the lock, and add their folders to the configuration of ldconfig. "
         "TF_CPP_MAX_VLOG_LEVEL=3 names the library that is missing.",
         source="tensorflow/tensorflow#62412, tensorflow/tensorflow#85689, tensorflow/tensorflow#60854",
-        leads_to=("no-gpu", "gpu-unused"),
+        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        secondary=True,
+    ),
+    KnownIssue(
+        name="other-cuda",
+        fault="image",
+        patterns=(
+            r"(?:ImportError|OSError): lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|"
+            r"nccl|cupti)"
+            r"\w{0,20}\.so[.\d]{0,12}: cannot open shared object file",
+        ),
+        cause="A package was compiled for a CUDA or cuDNN, whose number is in the library's name, that this image "
+        "does not have.",
+        fix="Install the package's release for the image's CUDA (`tfimg list` shows it), or for CPU; or take the "
+        "image whose CUDA it needs: `tfimg resolve --cuda VERSION`.",
+        source="tensorflow/tensorflow#26182",
+        leads_to=("library-missing",),
     ),
     KnownIssue(
         name="missing-libdevice",
         fault="image",
         patterns=(
-            r"libdevice not found at \S+",
+            r"libdevice not found at \S{1,200}",
             r"Can't find libdevice directory \$\{CUDA_DIR\}/nvvm/libdevice",
-            r"libdevice is required by this HLO module but was not found at .*",
-            r"expected XLA to find the \S*libdevice\S* of the locked nvidia-cuda-nvcc",
-            r"expected LLVM bitcode in .*, found",
+            r"libdevice is required by this HLO module but was not found at ",
+            r"expected XLA to find the \S{0,100}libdevice\S{0,40} of the locked nvidia-cuda-nvcc",
+            r"expected LLVM bitcode in .{1,300}, found",
         ),
         cause="XLA does not find libdevice.10.bc, NVIDIA's library of mathematical functions, which it links into "
         "kernels.",
@@ -170,15 +261,26 @@ IMAGE = (
         leads_to=("missing-ptxas",),
     ),
     KnownIssue(
+        name="old-ptxas",
+        fault="image",
+        patterns=(r"ptxas [^\n]{0,100}(?:Unsupported \.version|unsupported \.version)",),
+        cause="A ptxas that is older than TensorFlow's code is found first: one of the machine or of another "
+        "package, on PATH or in CUDA_DIR.",
+        fix="Put the bin folder of the locked nvidia-cuda-nvcc wheel first on PATH, and unset XLA_FLAGS if it names "
+        "another CUDA.",
+        source="tensorflow/tensorflow#62064",
+        leads_to=("missing-ptxas",),
+    ),
+    KnownIssue(
         name="missing-ptxas",
         fault="image",
         patterns=(
-            r"Couldn't (?:invoke|get) ptxas.*",
+            r"Couldn't (?:invoke|get) ptxas",
             r"ptxas not found",
             r"Can't find ptxas binary",
             r"Failed to launch ptxas",
             r"No PTX compilation provider is available",
-            r"expected XLA to find the \S*ptxas of the locked nvidia-cuda-nvcc",
+            r"expected XLA to find the \S{0,100}ptxas of the locked nvidia-cuda-nvcc",
         ),
         cause="XLA does not find ptxas, NVIDIA's assembler, without which it compiles nothing for a GPU.",
         fix="Install the nvidia-cuda-nvcc wheel of the lock, and put its bin folder on PATH.",

@@ -11,9 +11,12 @@ class KnownIssue:
     """A failure that is recognised by the text that it prints.
 
     A pattern is a regular expression over the whole text, in which `.` does not match a line end. It is as narrow as
-    the recorded messages allow, because a wrong cause is worse than none. `fault` is who can correct it: the `image`,
-    the `host` (the machine, its engine or its network), the `request` (which cannot be met), or `harmless`. `leads_to`
-    names known_issues that are consequences of this one. `source` is where it was reported: owner/repository#number.
+    the messages allow, because a wrong cause is worse than none, and its repetitions are bounded, because logs are of
+    any size. `fault` is who can correct it: the `image`, the `host` (the machine, its engine or its network), the
+    `request` (which cannot be met), or `harmless`. `needs` is another pattern that the text must have. `leads_to` names
+    known issues that are consequences of this one. `secondary`: other causes come before it, because TensorFlow
+    continues without a GPU, or because it only says that something failed. Where `done` matches the log, the fix has
+    been tried, and `then` is the next one. `source` is where it was reported: owner/repository#number.
     """
 
     name: str
@@ -22,4 +25,8 @@ class KnownIssue:
     cause: str
     fix: str
     source: str = ""
+    needs: str = ""
     leads_to: Tuple[str, ...] = ()
+    secondary: bool = False
+    done: str = ""
+    then: str = ""

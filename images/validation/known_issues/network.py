@@ -10,7 +10,7 @@ NETWORK = (
         fault="host",
         patterns=(
             r"CERTIFICATE_VERIFY_FAILED",
-            r"invalid peer certificate: \w+",
+            r"invalid peer certificate: \w",
             r"SSL certificate problem: (?:unable to get local issuer|self.signed) certificate",
             r"x509: certificate signed by unknown authority",
             r"[Cc]ertificate verification failed",
@@ -19,13 +19,13 @@ NETWORK = (
         "company's proxy.",
         fix="Set SSL_CERT_FILE on the machine that builds to a bundle with that authority; tfimg passes it to "
         "builds as a secret. In a container, mount the bundle and set SSL_CERT_FILE.",
-        leads_to=("network", "no-versions", "no-wheel"),
+        leads_to=("network", "no-versions", "no-wheel", "image-pull"),
     ),
     KnownIssue(
         name="proxy-login",
         fault="host",
         patterns=(
-            r"407 Proxy Authentication Required",
+            r"Proxy Authentication Required|Tunnel connection failed: 407",
             r"proxy authorization required",
             r"CONNECT tunnel failed, response 407",
             r"Received HTTP code 407 from proxy",
@@ -33,65 +33,242 @@ NETWORK = (
         cause="The proxy requires a user and a password, and received none or wrong ones.",
         fix="Set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT on the machine that builds; tfimg passes it to builds "
         "as a secret.",
-        leads_to=("network", "no-versions", "no-wheel"),
+        leads_to=("network", "no-versions", "no-wheel", "image-pull"),
     ),
     KnownIssue(
         name="network",
         fault="host",
         patterns=(
-            r"NewConnectionError.*(?:name resolution|Name or service not known|Network is unreachable|refused)",
+            r"NewConnectionError[^\n]{0,300}(?:name resolution|Name or service not known|Network is unreachable|"
+            r"refused)",
             r"cause: dns error",
-            r"curl: \((?:6|7)\) .*",
+            r"curl: \((?:6|7|28|35|56)\) ",
             r"Temporary failure resolving '",
-            r"dial tcp: lookup .*",
+            r"Could not resolve '[\w.-]{1,200}'",
+            r"dial tcp: lookup ",
+            r"dial tcp [\d.:\[\]a-f]{1,60}: (?:connect: |i/o timeout|connection refused)",
+            r"proxyconnect tcp: ",
+            r"net/http: (?:TLS handshake timeout|request canceled while waiting for connection)",
+            r"Client\.Timeout (?:exceeded|or context cancellation) while",
+            r"(?:ReadTimeoutError|ConnectTimeoutError|ConnectTimeout|ReadTimeout): ",
+            r"urlopen error \[Errno -[23]\]|URL fetch failure on ",
+            r"Could not resolve host: |Failed to connect to \S{1,200} port \d{1,5}",
+            r"(?:read|write) tcp [^\n]{1,100}: (?:read: |write: )?(?:connection reset by peer|broken pipe|i/o timeout)",
         ),
-        cause="A package index, mirror or registry cannot be reached: its name is not resolved, or it does not accept "
-        "connections.",
+        cause="A package index, mirror or registry cannot be reached: its name is not resolved, or it does not "
+        "accept connections.",
         fix="Check the network, the proxy (HTTPS_PROXY) and the index of the machine that builds. A build cannot "
         "reach a proxy on 127.0.0.1.",
-        leads_to=("no-versions", "no-wheel"),
+        leads_to=("no-versions", "no-wheel", "image-pull"),
+    ),
+    KnownIssue(
+        name="tls-invalid",
+        fault="host",
+        patterns=(
+            r"x509: certificate (?:has expired or is not yet valid|is valid for [^\n]{1,200}, not |"
+            r"relies on legacy Common Name)",
+            r"x509: cannot validate certificate for",
+            r"SSL certificate problem: certificate (?:has expired|is not yet valid)",
+            r"certificate verify failed: (?:certificate has expired|certificate is not yet valid|Hostname mismatch)",
+            r"Release file for \S{1,200} is not (?:yet valid|valid yet)",
+        ),
+        cause="The server's certificate does not hold: it has expired, is for another name, or the machine's clock "
+        "is wrong.",
+        fix="Check `date` on the machine (virtual machines and WSL fall behind after sleep), and the name in the "
+        "address; otherwise the server's operator has to renew its certificate.",
+        source="docker/for-win#4526",
+        leads_to=("tls-untrusted", "network", "no-versions", "no-wheel"),
+    ),
+    KnownIssue(
+        name="plain-http-registry",
+        fault="request",
+        patterns=(
+            r"server gave HTTP response to HTTPS client",
+            r"first record does not look like a TLS handshake",
+            r"SSL: WRONG_VERSION_NUMBER|ssl3_get_record:wrong version number|packet length too long",
+        ),
+        cause="The registry or proxy speaks HTTP without TLS, and the client expects TLS.",
+        fix="For tfimg, use `--plain-http`. For Docker, add the registry to `insecure-registries` in "
+        "/etc/docker/daemon.json and restart it; for containerd, a hosts.toml with http://; better, give it a "
+        "certificate. A proxy's address in HTTPS_PROXY mostly begins with http://.",
+        source="moby/moby#8887",
+        leads_to=("network", "image-pull"),
     ),
     KnownIssue(
         name="rate-limit",
         fault="host",
         patterns=(
-            r"toomanyrequests: .*",
-            r"You have reached your (?:\w+ )?pull rate limit",
+            r"toomanyrequests: ",
+            r"(?:unexpected status|registry)[^\n]{0,200}429 Too Many Requests",
+            r"You have reached your (?:\w{1,80} )?pull rate limit",
         ),
         cause="The registry refuses further pulls for now. Docker Hub limits the pulls of each account, or of each "
         "address without one, which machines behind one address share.",
-        fix="Run `docker login`, or use a mirror (`tfimg build --mirror docker.io=HOST`). Otherwise wait: the "
-        "limit is reset after six hours at most.",
+        fix="Run `docker login`, or use a mirror (`tfimg build --mirror docker.io=HOST`). Otherwise wait: the limit "
+        "is reset after six hours at most.",
         source="docker/hub-feedback#2429, elastic/golang-crossbuild#659",
+        leads_to=("image-pull", "registry-denied"),
+    ),
+    KnownIssue(
+        name="registry-login",
+        fault="request",
+        patterns=(
+            r"(?i:authorization token has expired)",
+            r"no basic auth credentials",
+            r"unauthorized: (?:authentication required|incorrect username or password|HTTP Basic: Access denied|"
+            r"unauthenticated|authorize header needed|personal access token is expired|The client does not have|"
+            r"Authentication is required|You don't have the needed permissions)",
+            r"denied: HTTP Basic: Access denied",
+            r"from daemon: unauthorized[ \t]{0,40}$",
+            r"Unauthenticated request\. Unauthenticated requests do not have permission",
+            r"(?:unexpected status|status code from registry)[^\n]{0,300}\b401\b",
+            r"failed to fetch (?:oauth|anonymous) token: [^\n]{0,300}\b401\b",
+            r"authentication required, visit https://aka\.ms/acr",
+            r"unknown: Authentication is required",
+            r"Unable to retrieve some image pull secrets",
+        ),
+        cause="The registry wants credentials, and received none, wrong ones or expired ones: a token of Amazon's "
+        "ECR is valid for 12 hours, one of Google's Artifact Registry for one.",
+        fix="Log in again: `docker login HOST`; ECR: `aws ecr get-login-password | docker login --username AWS "
+        "--password-stdin HOST`; Artifact Registry: `gcloud auth configure-docker HOST`; Azure: `az acr login`. A "
+        "cluster needs the same as `imagePullSecrets`. As root (`sudo docker`), another file of credentials is read.",
+        source="aws/containers-roadmap#862, moby/buildkit#3776",
+        leads_to=("registry-denied", "image-pull"),
+    ),
+    KnownIssue(
+        name="registry-no-repository",
+        fault="request",
+        patterns=(
+            r"name unknown: ",
+            r"repository name not known to registry",
+            r"RepositoryNotFoundException",
+            r"(?:unauthorized|denied|not_found|NOT_FOUND|rror)[^\n]{0,60}project \S{1,100} not found\b",
+            r"Repository \"[^\"\n]{1,100}\" not found",
+            r"Artifact Registry API has not been used in project",
+        ),
+        cause="The registry has no repository (or project) of this name, and does not create it at a push.",
+        fix="Create it: ECR `aws ecr create-repository --repository-name NAME`, Artifact Registry `gcloud artifacts "
+        "repositories create NAME --repository-format docker --location PLACE` (after `gcloud services enable "
+        "artifactregistry.googleapis.com`), Harbor and Quay in their pages. Check region, account and spelling.",
+        source="docker/build-push-action#634",
+        leads_to=("image-pull", "image-not-found"),
+    ),
+    KnownIssue(
+        name="tag-immutable",
+        fault="request",
+        patterns=(
+            r"cannot be overwritten because the (?:repository|tag) is immutable",
+            r"configured as immutable",
+            r"enabled tag immutability",
+            r"\btag\b[^\n]{0,80} is immutable",
+            r"Repository does not allow updating assets",
+            r"operation is disallowed on this registry, repository or image",
+        ),
+        cause="The repository's tags are immutable: this tag exists, and the registry does not let it move.",
+        fix="Push another tag; or, for tags that move (such as 2.15), exclude them from the rule or make the "
+        "repository mutable: `aws ecr put-image-tag-mutability --repository-name NAME --image-tag-mutability "
+        "MUTABLE`.",
+        source="aws/containers-roadmap#878",
+        leads_to=("registry-denied",),
+    ),
+    KnownIssue(
+        name="registry-body-limit",
+        fault="host",
+        patterns=(
+            r"413 (?:Request Entity Too Large|Payload Too Large|Content Too Large)",
+            r"error parsing HTTP 413 response body",
+            r"(?:unexpected status|status code from registry)[^\n]{0,300}\b413\b",
+            r"client intended to send too large body",
+            r"http: request body too large",
+        ),
+        cause="A proxy before the registry refuses uploads of this size; layers of GPU images have up to 2 GB.",
+        fix="In nginx set `client_max_body_size 0;`, at an ingress the annotation "
+        '`nginx.ingress.kubernetes.io/proxy-body-size: "0"`. Cloudflare\'s limit is 100 MB on its free plan: push '
+        "past it.",
+        source="goharbor/harbor#10621",
+    ),
+    KnownIssue(
+        name="registry-unavailable",
+        fault="host",
+        patterns=(
+            r"received unexpected HTTP status: 50\d",
+            r"(?:unexpected status|status code from registry)[^\n]{0,300}\b50[0234]\b",
+            r"error parsing HTTP 50\d response body",
+            r"failed to copy: (?:io: read/write on closed pipe|cannot reuse body)",
+        ),
+        cause="The registry's server, or a proxy before it, fails (status 500 to 504).",
+        fix="Try again later, and look at the registry's status page or its own log: its disk may be full, or its "
+        "proxy may give up too early.",
+        source="distribution/distribution#2225",
+        leads_to=("image-pull",),
+    ),
+    KnownIssue(
+        name="registry-format",
+        fault="request",
+        patterns=(
+            r"failed commit on ref [^\n]{1,200}unexpected status[^\n]{0,200}: (?:400|404|415) ",
+            r"\bmanifest invalid\b|[Mm]anifest media ?type [^\n]{1,100} not supported",
+            r"Invalid parameter at 'ImageManifest'",
+        ),
+        cause="The registry does not accept the form of the image: attestations, OCI's index or zstd layers, which "
+        "older releases of Harbor, Artifactory, GitLab and others do not know.",
+        fix="Update the registry. Otherwise push Docker's older form: `tfimg build --compression gzip`; with "
+        "buildx, `--provenance=false --sbom=false`.",
+        source="docker/buildx#196, docker/buildx#1653",
+    ),
+    KnownIssue(
+        name="registry-quota",
+        fault="host",
+        patterns=(
+            r"will exceed the configured upper limit of",
+            r"Quota exceeded when processing the request",
+            r"The system is in read only mode\. Any modification is prohibited",
+            r"storage quota (?:has been )?exceeded|quota has been exceeded",
+        ),
+        cause="The registry takes no more: the quota of the project is used up, or it is in read-only mode.",
+        fix="Remove old images there and run its garbage collection, or ask its operator for a higher quota.",
+        source="goharbor/harbor#14709",
+        leads_to=("registry-denied",),
     ),
     KnownIssue(
         name="registry-denied",
         fault="request",
         patterns=(
             r"denied: requested access to the resource is denied",
-            r"pull access denied for \S+",
-            r"denied: permission_denied: .*",
+            r"pull access denied",
+            r"denied: permission_denied: ",
             r"insufficient_scope: authorization failed",
+            r"denied: Permission ['\"]artifactregistry\.\S{1,100} denied",
+            r"unauthorized to access repository: ",
+            r"unauthorized: access to the requested resource is not authorized",
+            r"denied: (?:access forbidden|denied\b|Not Authorized|installation not allowed|Token exchange failed|"
+            r"client with IP)",
+            r"is not authorized to perform: ecr",
+            r"(?:unexpected status|status code from registry)[^\n]{0,300}\b403\b",
+            r"requested access to the resource is denied",
         ),
         cause="The registry does not let this account read or write the repository: no account is logged in, the "
-        "account lacks the permission, or the repository does not exist. Registries do not distinguish these.",
-        fix="Check the image's name, with its host and namespace. Then run `docker login HOST` with an account "
-        "that may pull or push there.",
+        "account lacks the permission, or the repository does not exist. Registries do not distinguish these, and "
+        "some answer 403 to a login that has expired.",
+        fix="Check the image's name, with its host and namespace, and that the repository exists. Then run `docker "
+        "login HOST` with an account that may pull or push there; a token of a CI job needs the permission to write "
+        "packages.",
         source="docker/hub-feedback#1222, oracle/docker-images#999",
+        leads_to=("image-pull", "image-not-found"),
     ),
     KnownIssue(
         name="hash-mismatch",
         fault="host",
-        patterns=(r"Hash mismatch for `.*", r"THESE PACKAGES DO NOT MATCH THE HASHES"),
+        patterns=(r"Hash mismatch for `", r"THESE PACKAGES DO NOT MATCH THE HASHES"),
         cause="The package index or mirror of this machine served a file that differs from the locked one.",
         fix="If it is a mirror, check it. Do not build, and do not lock again, until you know why the file differs.",
     ),
     KnownIssue(
         name="no-versions",
         fault="request",
-        patterns=(r"Could not find a version that satisfies the requirement .*\(from versions: (?:none)?\)",),
-        cause="pip finds no version of the package: no wheel fits this Python or platform, or the package index lacks "
-        "the package or does not respond.",
+        patterns=(r"Could not find a version that satisfies the requirement [^\n]{1,300}\(from versions: (?:none)?\)",),
+        cause="pip finds no version of the package: no wheel fits this Python or platform, or the package index "
+        "lacks the package or does not respond.",
         fix="For TensorFlow, use a Python that it has wheels for: `tfimg matrix` lists them. For another package, "
         "check its name, and the index that `pip config list` names.",
         source="tensorflow/tensorflow#32762",
@@ -101,24 +278,25 @@ NETWORK = (
         name="no-wheel",
         fault="request",
         patterns=(
-            r"has no wheels with a matching Python (?:ABI|version) tag.*",
-            r"No matching distribution found for .*",
+            r"has no wheels with a matching Python (?:ABI|version) tag",
+            r"No matching distribution found for ",
             r"is not a supported wheel on this platform",
         ),
         cause="No wheel of the package fits this Python, platform or C library.",
         fix="Use a Python that the release has wheels for: `tfimg resolve --tf VERSION` names the default, `tfimg "
         "matrix` lists all.",
         source="tensorflow/tensorflow#78774",
+        leads_to=("pip-conflict",),
     ),
     KnownIssue(
         name="image-constraint",
         fault="request",
-        patterns=(r"The user requested \(constraint\) \S+==\S+",),
+        patterns=(r"The user requested \(constraint\) \S{1,100}==",),
         cause="The image does not let an installation move packages that TensorFlow was built against: "
         "PIP_CONSTRAINT names /opt/tfimg/constraints.txt, which lists them.",
         fix="Request a version that fits: `tfimg build --with REQUIREMENT` says which does, and which image has the "
         "other one. To install it all the same, set PIP_CONSTRAINT= (uv: UV_CONSTRAINT=): TensorFlow may not work "
         "any more.",
-        leads_to=("no-wheel", "no-versions"),
+        leads_to=("no-wheel", "no-versions", "pip-conflict"),
     ),
 )

@@ -5,8 +5,6 @@ The benchmark starts engines of its own, as root, in a network of their own, and
 has no cached step, wheel or image but the base.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -35,7 +33,7 @@ HEADLINES = {"push": "build and push", "family": "build", "run": "run", "size": 
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, or read what was measured; print it, and write the files that were asked for."""
+    """Measure, or read what was measured; print it, and write the requested files."""
     arguments = _parser().parse_args(argv)
     # Both, since a shell's background jobs ignore the first, and what is started would too.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,7 +1,5 @@
 """Who builds: a layout through `docker build`, and tfimg through its own command line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -40,7 +38,7 @@ class Contestant(Protocol):
         """Build an image, with another version of one package where there is a knob."""
 
     def ask_again(self, docker: Docker, target: Target) -> float | None:
-        """Seconds until it knows that an image is there as it should be; None where it cannot be asked that."""
+        """Seconds until it knows that an image is there as it should be; None where it has no such command."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +74,7 @@ class Tfimg:
     name: str = "tfimg"
 
     def build(self, docker: Docker, target: Target, knob: Knob | None = None) -> Built:
-        """Build, validate and tag; the seconds of the validation are told apart."""
+        """Build, validate and tag; the seconds of the validation are a figure of their own."""
         said: list[str] = []
         with tempfile.TemporaryDirectory() as folder:
             workspace = turned_workspace(Path(folder), knob) if knob else ROOT
@@ -96,8 +94,8 @@ OPTIONS = ("--base=bootstrap", "--repository=bench/tfimg", "--json")
 
 def command(target: Target) -> list[str]:
     """The command line of an image."""
-    asked = [f"--tf={target.tensorflow}", f"--python={target.python}", f"--device={target.device}"]
-    return [*PROGRAM, "build", *asked, *OPTIONS]
+    requested = [f"--tf={target.tensorflow}", f"--python={target.python}", f"--device={target.device}"]
+    return [*PROGRAM, "build", *requested, *OPTIONS]
 
 
 def environment(docker: Docker, workspace: Path = ROOT) -> dict[str, str]:

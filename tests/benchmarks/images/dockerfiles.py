@@ -5,8 +5,6 @@ and BuildKit secrets) and keep no download cache in a layer. That base, as any D
 a virtual environment only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

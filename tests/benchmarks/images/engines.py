@@ -1,7 +1,5 @@
 """Engines that the benchmark starts for itself, each with its own data, and removes with all that they hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

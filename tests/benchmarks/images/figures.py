@@ -1,7 +1,5 @@
 """Measurements → medians and ratios; all of it is computing."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "family-bytes": ("all images of the family in a registry", "B"),
     "family-emptied": ("how often the disk was too full to keep the family's cached steps", "times"),
 }
-"""What is measured: in words, and its unit. Seconds are until the image is in the engine's store, unless told else."""
+"""What is measured: in words, and its unit. Seconds are until the image is in the engine's store, or as stated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +68,7 @@ def _results(
     medians: Mapping[tuple[str, str, str], float], counts: Mapping[tuple[str, str, str], int]
 ) -> Iterator[Result]:
     for (store, contestant, figure), median in medians.items():
-        # Nobody but tfimg validates: what that takes in all is compared with what plain takes without.
+        # Only tfimg validates: what that takes in all is compared with what plain takes without.
         compared = "warm" if figure == "asked" else figure.removesuffix("-validated")
         plain = {
             key[0]: value for key, value in medians.items() if key[1] == PLAIN and key[2] == compared and value > 0

@@ -1,7 +1,5 @@
 """The machine that a benchmark ran on."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

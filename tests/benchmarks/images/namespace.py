@@ -4,8 +4,6 @@ Engines that share a network also share the chains that each of them flushes whe
 one link to the machine, an engine has its own bridge, its own loopback and its own chains.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Lengths are percentages of the plot's width and text has one size: shown inline 
 page. As a file it has a width of its own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +23,7 @@ LETTERS = {"title": 36, "figure": 44, "small": 56}
 """Letters of a line that fit the 340 pixels of a phone."""
 
 LEFT_OUT = ("knob-push", "knob-bytes", "family-emptied")
-"""Told in the table and kept in the JSON, and too much for a picture."""
+"""Shown in the table and kept in the JSON, and too much for a picture."""
 
 CONTESTANTS = {
     "tfimg": "tfimg build",

@@ -1,7 +1,5 @@
 """A real registry on loopback: Debian's docker-registry, in an image of the benchmark's own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

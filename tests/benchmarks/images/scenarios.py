@@ -1,7 +1,5 @@
 """What is done with an image, and what each part of it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +24,7 @@ AGAIN_BYTES = {"cpu": 5e9, "gpu": 16e9}
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """Where contestants run: an engine, a registry, the images, and who is told how it goes."""
+    """Where contestants run: an engine, a registry, the images, and where progress is reported."""
 
     docker: Docker
     registry: Registry
@@ -39,7 +37,7 @@ class Course:
 
 
 def run_course(course: Course, contestant: Contestant) -> dict[str, float]:
-    """All that is asked of a contestant, each part from a cold start → seconds and bytes by the names in `figures`."""
+    """All that a contestant does, each part from a cold start → seconds and bytes by the names in `figures`."""
     found: dict[str, float] = {}
     try:
         if {"cold", "warm", "knob"} & set(course.scenarios):
@@ -68,8 +66,8 @@ def one_image(course: Course, contestant: Contestant) -> dict[str, float]:
         found |= {"push": built.seconds + seconds, "size": course.registry.size(pushed)}
     if "warm" in course.scenarios:
         found |= _again(course, contestant, "warm", None)
-        asked = contestant.ask_again(docker, target)
-        found |= {"asked": asked} if asked is not None else {}
+        requested = contestant.ask_again(docker, target)
+        found |= {"asked": requested} if requested is not None else {}
     if "knob" in course.scenarios:
         require_space(docker.folder, AGAIN_BYTES[target.device], "Building it with another package")
         found |= _again(course, contestant, "knob", course.knob)
@@ -87,8 +85,8 @@ def family(course: Course, contestant: Contestant, members: Sequence[Target]) ->
         emptied += _make_room(course, NEXT_BYTES[target.device])
         built = contestant.build(course.docker, target)
         pushing, _ = _push(course, built, target.identifier)
-        told = f"in the store after {built.seconds:.1f} s, pushed in {pushing:.1f} s"
-        course.say(f"family: {target.identifier} {told}")
+        seconds_taken = f"in the store after {built.seconds:.1f} s, pushed in {pushing:.1f} s"
+        course.say(f"family: {target.identifier} {seconds_taken}")
         course.docker.forget_images()
         seconds.append(built.seconds)
         suites += built.suite

@@ -1,7 +1,5 @@
 """Engines up, contestants in turns, engines down; what was measured is handed over after every contestant."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +87,7 @@ def turns(order: Order, contestants: Sequence[Contestant]) -> Iterator[tuple[int
 
 
 def targets(order: Order) -> tuple[Target, list[Target]]:
-    """The one image, and the family where it is asked for."""
+    """The one image, and the family if a scenario needs it."""
     one = target(order.tensorflow, order.python, order.device)
     if not {"second", "family"} & set(order.scenarios):
         return one, []

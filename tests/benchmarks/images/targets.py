@@ -1,7 +1,5 @@
 """What is built: an image of tfimg's matrix, as every contestant has to build it, and the knob that is turned."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

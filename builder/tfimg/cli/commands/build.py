@@ -37,6 +37,8 @@ from tfimg.engine.interface import Engine
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.publish.publisher import Publisher
+from tfimg.recipe.additions import list_missing_system_packages
+from tfimg.recipe.lock import read_packages
 from tfimg.recipe.plan import Plan
 from tfimg.registry.reference import parse_repository
 from tfimg.validation.report import level_words
@@ -98,11 +100,14 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         settings, project = self.settings(), self.project(context)
         if not self._is_many:
             plan = project.plan(self.find_image(context, project))
+            _say_missing(context, plan.spec)
             engine = context.engines(self.builder)[0]
             self._build_one(context, Builder(project, engine, settings), plan)
             self._publish(context, project, engine, [plan.spec])
             return 0
         specs = self.select_images(context, project)
+        for spec in specs[:1]:
+            _say_missing(context, spec)
         if self.recorded:
             proven = [spec for spec in specs if project.status(spec).level != Level.DECLARED]
             specs = list(choose_turn(proven, context.services.today, self.recorded))
@@ -226,3 +231,11 @@ def _print_result(result: BuildResult) -> None:
             "level": level_words(report) if report else result.summary.level,
         }
     )
+
+
+def _say_missing(context: Context, spec: ImageSpec) -> None:
+    """Say which of Debian's packages the extra packages need beside those of the image."""
+    if spec.extra and spec.extra.lock:
+        names = [package.name for package in read_packages({"own": spec.extra.lock})]
+        for note in list_missing_system_packages(spec, names):
+            context.say(note)

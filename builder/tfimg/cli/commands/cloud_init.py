@@ -107,6 +107,7 @@ class CloudInit(Command):
                 "packed": user.packed,
                 "make": create,
                 "machine_image": user.machine_image,
+                "credentials": user.credentials,
                 "fitting_images": FITTING_IMAGES,
                 "unfitting_image": UNFITTING_IMAGE,
                 "unproven": user.unproven,
@@ -122,6 +123,8 @@ class CloudInit(Command):
                 f"Its machine image is {user.machine_image}. Others that fit: {FITTING_IMAGES}. "
                 f"Does not fit: {UNFITTING_IMAGE}."
             )
+            if user.credentials:
+                context.say(f"Credentials: {user.credentials}.")
         return 0
 
     def _machine(self, context: Context) -> CloudMachine:

@@ -20,7 +20,7 @@ from tfimg.cli.output.streams import fold, print_styled, read_text
 from tfimg.cli.values import complete_identifiers
 from tfimg.core.errors import NoAccelerator
 from tfimg.host.doctor import HostFinding
-from tfimg.host.survey import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
+from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
 from tfimg.host.which import format_gpus, recommend_image
 from tfimg.matrix.support_ends import describe_ended
 from tfimg.project.diagnosis import diagnose_host
@@ -40,7 +40,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
     """
 
     nvidia_smi: str | None = option(
-        "output of nvidia-smi on the machine in question: its table, or a CSV query; -: standard input", "FILE"
+        "output of nvidia-smi on the machine in question: its table, -q, -L, XML or CSV; -: standard input", "FILE"
     )
 
     def run(self, context: Context) -> int:
@@ -76,7 +76,8 @@ class Which(Command, VersionOptions, RepositoryOptions):
 
     def _find_gpus(self, context: Context) -> NvidiaSmi:
         if self.nvidia_smi is not None:
-            return parse_nvidia_smi(read_text(self.nvidia_smi, MAX_BYTES, next_step=INPUT_HELP))
+            text = read_text(self.nvidia_smi, MAX_BYTES, next_step=INPUT_HELP)
+            return parse_nvidia_smi(text, driver=self.driver, gpu=self.gpu)
         if self.driver and self.gpu:  # nothing is left to ask
             return NvidiaSmi(driver=self.driver, cuda=None, gpus=())
         smi = context.services.survey("").smi

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import Any, Literal
 
 from tfimg.build.builder import describe_build
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, ImageOptions, option, with_project_file
+from tfimg.cli.options import Command, ImageOptions, option, parse_day, with_project_file
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import EngineUnavailable
 from tfimg.engine.interface import Capabilities
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
+from tfimg.recipe.additions import list_addition_notes
 from tfimg.recipe.labels import describe_extra_packages
 from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
@@ -71,8 +72,10 @@ class PlanBuilds(Command, ImageOptions):
         elif len(specs) == 1 and not self.shards:
             fields = describe_build(project.plan(specs[0]), self._find_capabilities(context))
             ends = [end.describe(today) for end in specs[0].support_ends]
-            document = {**fields, **make_ci_jobs("json", shards, options), "ended": ended}
+            additions = self._list_additions(context, project, specs[0])
+            document = {**fields, **additions, **make_ci_jobs("json", shards, options), "ended": ended}
             context.print_result(document, {**_name_packages(fields, specs[0]), "end of life": ends or None})
+            _print_additions(context, additions)
         elif context.json:
             context.emit({**make_ci_jobs("json", shards, options), "ended": ended})
         else:
@@ -100,8 +103,22 @@ class PlanBuilds(Command, ImageOptions):
             "NumPy": spec.numpy,
             "lock as of": str(spec.cutoff),
         }
-        context.print_result({**facts, **built, "wheel": wheel}, shown)
+        additions = self._list_additions(context, project, spec)
+        context.print_result({**facts, **built, **additions, "wheel": wheel}, shown)
+        _print_additions(context, additions)
         return 0
+
+    def _list_additions(self, context: Context, project: Project, spec: ImageSpec) -> dict[str, Any]:
+        """Return what the extra packages add, and notes on it, as a JSON object; empty without any."""
+        if spec.extra is None:
+            return {}
+        day = context.services.today if self.newest else parse_day(self.as_of, context.services.today)
+        additions = project.locks.list_additions(spec, day)
+        packages = [
+            {name: value.isoformat() if isinstance(value, date) else value for name, value in asdict(one).items()}
+            for one in additions
+        ]
+        return {"packages": packages, "notes": list(list_addition_notes(spec, additions))}
 
     def _find_capabilities(self, context: Context) -> Capabilities | None:
         """Return what the engine can do; report why nothing is known of it."""
@@ -114,8 +131,31 @@ class PlanBuilds(Command, ImageOptions):
 
 def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]:
     """Return the fields of a build with the extra packages in words."""
-    words = {"added by a user": describe_extra_packages(spec.extra)} if spec.extra else {}
+    words = {"added by a user": describe_extra_packages(replace(spec.extra, lock=""))} if spec.extra else {}
     return {**{name: value for name, value in fields.items() if name != "extra_packages"}, **words}
+
+
+def _print_additions(context: Context, additions: Mapping[str, Any]) -> None:
+    """Print the packages as a table, and the notes."""
+    if context.json or not additions:
+        return
+    rows = [
+        (
+            one["name"],
+            one["version"],
+            one["uploaded"] or "-",
+            f"{one['bytes'] / 1e6:.1f}" if one["bytes"] else "-",
+            one["before"] or "-",
+            f"{one['newest']} of {one['newest_day']}" if one["newest"] else "-",
+        )
+        for one in additions["packages"]
+    ]
+    if rows:
+        print()
+        columns = ("PACKAGE", "VERSION", "OF", "MB", "INSTEAD OF", "NEWEST OF THE DAY")
+        print_rows(columns, rows, right=("MB",))
+    for note in additions["notes"]:
+        print(f"\n{note}")
 
 
 def _list_ended(spec: ImageSpec, today: date) -> list[str]:

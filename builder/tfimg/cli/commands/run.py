@@ -28,8 +28,19 @@ from tfimg.cli.values import positive_number
 from tfimg.host.jupyter import NOTEBOOKS, Notebook, choose_port, find_newest, plan_notebook, require_notebooks, serve
 from tfimg.host.run import RunOptions, missing_client, plan_run
 
-PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
+PASSED_ON = ("volume", "mount", "publish", "network", "ipc", "env", "env_file", "user", "workdir", "name")
 """Fields that become options of `docker run` of the same name."""
+
+
+def split_options(line: str) -> tuple[str, ...]:
+    """Split options of `docker run` as a shell does. Raises `ValueError` for anything else."""
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise ValueError(f"{line!r} is not a valid line of a shell: {str(error).lower()}") from None
+    if not words or not words[0].startswith("-"):
+        raise ValueError(f"{line!r} does not begin with an option of docker run, such as --cap-add SYS_PTRACE")
+    return words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +62,24 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
         "show a folder of the machine in the container", "HOST:PATH[:ro]", name=("--volume", "-v")
     )
     publish: tuple[str, ...] = values("publish a port of the container", "PORT:PORT", name=("--publish", "-p"))
+    mount: tuple[str, ...] = values("mount as docker run does", "type=bind,source=DIR,target=PATH")
+    network: str | None = option("network of the container: host, none, or a name", "NAME", name=("--network", "--net"))
+    ipc: str | None = option("shared memory of another container or the machine: host", "MODE")
     env: tuple[str, ...] = values("set a variable", "NAME[=VALUE]", name=("--env", "-e"))
+    env_file: tuple[str, ...] = values("set the variables of a file", "FILE")
     user: str | None = option(
         "run as another user (default: the image's, who is not root)", "UID[:GID]", name=("--user", "-u")
     )
     workdir: str | None = option("start in another folder", "PATH", name=("--workdir", "-w"))
     name: str | None = option("name the container", "NAME")
+    interactive: bool = flag("keep standard input open (default: unless it is closed)", name=("--interactive", "-i"))
+    tty: bool = flag("give the program a terminal (default: if there is one)", name=("--tty", "-t"))
+    rm: bool = flag("remove the container when it ends (always the case)")
+    docker_args: tuple[str, ...] | None = option(
+        "more options of docker run, in one word: --docker-args='--cap-add SYS_PTRACE --pid host'",
+        "OPTIONS",
+        parse=split_options,
+    )
     dry_run: bool = flag("print the docker or podman command and what is missing; start nothing")
 
     def start(self, context: Context, image: str, program: Sequence[str]) -> int:
@@ -68,9 +91,9 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
             gpus=self.gpus,
             no_gpu=self.no_gpu,
             shm_size=self.shm_size,
-            options=tuple(self._list_passed_on()),
-            interactive=sys.stdin is not None and not sys.stdin.closed,
-            terminal=all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)),
+            options=(*self._list_passed_on(), *(self.docker_args or ())),
+            interactive=self.interactive or (sys.stdin is not None and not sys.stdin.closed),
+            terminal=self.tty or all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)),
             program=tuple(program),
         )
         planned = plan_run(image, spec, options, host)
@@ -95,7 +118,7 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
         for name in PASSED_ON:
             given: str | tuple[str, ...] | None = vars(self)[name]
             for value in (given,) if isinstance(given, str) else given or ():
-                yield from (f"--{name}", value)
+                yield from (f"--{name.replace('_', '-')}", value)
 
 
 @dataclass(frozen=True, kw_only=True)

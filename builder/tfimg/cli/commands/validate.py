@@ -99,8 +99,8 @@ def write_reports(names: Sequence[str], report: Report) -> None:
         write_atomically(Path(name), format_report(report, name))
 
 
-MAX_BYTES = 8 << 20
-"""Bytes that are read of a log. Longer ones repeat themselves; this much takes two seconds."""
+MAX_BYTES = 64 << 20
+"""Bytes that are read of a log. So much takes two seconds; of longer ones the end is enough."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
 import re
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from tfimg.core.errors import UsageError
-from tfimg.core.text import escape_unprintable
+from tfimg.core.text import decode_text, escape_unprintable
 
 
 class EscapingStream(io.TextIOBase):
@@ -94,10 +93,7 @@ def read_bytes(file: str, limit: int, *, next_step: str) -> bytes:
 
 def read_text(file: str, limit: int, *, next_step: str) -> str:
     """Read a file, or standard input for `-`, as UTF-8 or UTF-16. Raises `UsageError` for more bytes than `limit`."""
-    content = read_bytes(file, limit, next_step=next_step)
-    # PowerShell redirects in UTF-16, and editors of Windows begin UTF-8 with a byte order mark.
-    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
+    return decode_text(read_bytes(file, limit, next_step=next_step))
 
 
 MIN_COLUMNS = 20

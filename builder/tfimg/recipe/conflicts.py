@@ -1,0 +1,825 @@
+"""Why extra packages do not fit an image, and what would: asked of the package index and of uv, in variants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import cached_property
+from itertools import islice
+from types import MappingProxyType
+from typing import NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from tfimg.core.cancellation import map_in_threads
+from tfimg.core.errors import LockError, NetworkError, RequirementConflict
+from tfimg.core.events import InfoEvent, OnEvent, ignore
+from tfimg.core.text import list_first
+from tfimg.index.client import make_environment, read_file_requires, select_requirements
+from tfimg.matrix.schema import PROCESSORS
+from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, is_for_cuda
+from tfimg.recipe.facts import ALIAS
+from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
+from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
+from tfimg.recipe.releases import PackageRelease, Releases, list_pythons, select_names
+from tfimg.recipe.requirements import WITH_SOURCE
+
+MAX_SECONDS = 20
+"""Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
+
+MAX_END = 28  # seconds after which the last one is stopped
+
+SAY_AFTER = 5  # seconds without a word
+MAX_LISTED = 5  # conflicts in one message
+MAX_FIXES = 3  # ways out in one message
+MAX_WALK = 80  # packages whose requirements are read to find one without a wheel
+MAX_IMAGES = 4  # images that are tried
+MAX_AGE_DAYS = 365
+"""Days by which a release that a request takes without naming its version may be older than the newest of the day."""
+
+LEAVE_OUT = "leave out "
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+FindImages = Callable[[str, str], Iterator[Resolver]]
+"""Name and specifier of a package → the images that are locked with such a version, the closest one first."""
+
+
+class _TimeIsUp(Exception):
+    """The explanation takes too long."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Attempt:
+    """A whole request that may work, and what it changes, in words."""
+
+    text: str
+    requirements: tuple[str, ...]
+    resolver: Resolver
+
+
+class _Need(NamedTuple):
+    """What a package needs of another one, and in words."""
+
+    name: str
+    specifier: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Problem:
+    """Why a requirement does not fit, in sentences, and what may work, the nearest first.
+
+    `change` is the one of them that is combined with those of other problems: it changes the requirement alone.
+    """
+
+    what: str
+    attempts: Sequence[Callable[[], _Attempt | None]] = ()
+    change: Callable[[], _Attempt] | None = None
+
+
+def explain_conflict(
+    resolver: Resolver,
+    requirements: Sequence[str],
+    cause: LockError | OldRelease,
+    *,
+    releases: Callable[[Resolver], Releases],
+    find_images: FindImages,
+    on_event: OnEvent = ignore,
+) -> LockError:
+    """Return the refusal of requirements that have no solution together with an image, or only with an old release.
+
+    `cause` is an error with uv's proof, or that release. A way out is named only if the whole request resolves
+    with it. No resolution begins after `MAX_SECONDS`.
+    """
+    old = cause if isinstance(cause, OldRelease) else None
+    newest = f"{old.name}=={old.newest}" if old else None
+    search = _Search(
+        resolver=resolver,
+        requirements=tuple(newest if old and newest and name_of(one) == old.name else one for one in requirements),
+        releases=releases,
+        find_images=find_images,
+        report=on_event,
+        old=old,
+    )
+    try:
+        problems = search.find_problems(first=newest)
+    except (_TimeIsUp, NetworkError):
+        problems = []
+    if not problems and not old:
+        what = f"{list_first(requirements, MAX_LISTED)} cannot be resolved together with the image."
+        problems = [_Problem(what=what)]
+    return search.refuse(problems, cause if isinstance(cause, LockError) else None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OldRelease:
+    """A release that a resolution takes, although the day has a newer one that supports the image's Python.
+
+    `specifier` is what the request names for the package, None for a package that only others need. `is_companion`: it
+    says itself that it is made for the image's TensorFlow, as releases of TensorFlow Text do.
+    """
+
+    name: str
+    version: str
+    uploaded: date | None
+    newest: str
+    newest_day: date | None
+    specifier: str | None
+    is_companion: bool = False
+
+    @property
+    def days(self) -> int:
+        """How many days older than the newest release it is; 0 where the index states no days."""
+        return (self.newest_day - self.uploaded).days if self.newest_day and self.uploaded else 0
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a request without a version must not end in it."""
+        is_old = self.days > MAX_AGE_DAYS and not self.is_companion
+        return self.specifier == "" and (is_old or Version(self.version).is_prerelease)
+
+    def describe(self) -> str:
+        """Return the release and the newest one in words."""
+        newest = f"the newest of the day is {self.newest} of {self.newest_day}"
+        return f"{self.name} {self.version} of {self.uploaded}; {newest}"
+
+
+def find_old_releases(
+    releases: Releases, spec: ImageSpec, found: Mapping[str, str], requirements: Iterable[str], day: date
+) -> tuple[OldRelease, ...]:
+    """Return the releases among `found` versions that are older than the newest of a day, the oldest first.
+
+    Those that a request bounds are compared with the newest that the bounds allow. Raises `NetworkError`.
+    """
+    named: dict[str, SpecifierSet] = {}
+    for one in map(Requirement, requirements):
+        named[name_of(str(one))] = named.get(name_of(str(one)), SpecifierSet()) & one.specifier
+    releases.prefetch(found)
+    old = []
+    for name, version in found.items():
+        here = releases.find(name, version)
+        newest = releases.find_newest(name, named.get(name, SpecifierSet()), day)
+        if here is None or newest is None or newest.version <= here.version:
+            continue
+        old.append(
+            OldRelease(
+                name=name,
+                version=version,
+                uploaded=here.uploaded,
+                newest=str(newest.version),
+                newest_day=newest.uploaded,
+                specifier=str(named[name]) if name in named else None,
+                is_companion=name in named and _is_companion(releases, spec, name, version),
+            )
+        )
+    return tuple(sorted(old, key=lambda one: (-one.days, one.name)))
+
+
+def _is_companion(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:
+    """Return whether a release requires the image's TensorFlow, and none of any time to come."""
+    environment = make_environment(spec.python, PROCESSORS[spec.platform])
+    bounds = select_requirements(releases.read_requirements(name, version) or (), environment)
+    found = (bounds[one] for one in (ALIAS, spec.package) if one in bounds)
+    return any(one.contains(spec.tensorflow, prereleases=True) and not one.contains("999") for one in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to."""
+
+    resolver: Resolver
+    requirements: tuple[str, ...]
+    releases: Callable[[Resolver], Releases]
+    find_images: FindImages
+    report: OnEvent
+    old: OldRelease | None = None
+    started: float = field(default_factory=time.monotonic)
+    _said: list[str] = field(default_factory=list)
+    _resolved: dict[tuple[object, ...], dict[str, str] | None] = field(default_factory=dict)
+
+    # Answers
+
+    def refuse(self, problems: Sequence[_Problem], error: LockError | None) -> LockError:
+        """Return the refusal of problems, with those ways out that resolve."""
+        sentences = [problem.what for problem in problems[:MAX_LISTED]]
+        if len(problems) > MAX_LISTED:
+            sentences.append(f"{len(problems) - MAX_LISTED} more requirements do not fit.")
+        if self.old:
+            sentences.insert(0, f"This request would take {self.old.describe()}.")
+        fixes = list(self._find_fixes(problems))
+        default = f"Loosen or leave out {'the requirement' if len(problems) == 1 else 'these requirements'}."
+        if self.old and not fixes:
+            fixes = list(self._find_fixes([self._take_old(self.old)]))
+        step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
+        if len(fixes) > 1:
+            step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
+        refusal = RequirementConflict(" ".join(sentences), next_step=step)
+        if error is not None:
+            refusal.details = {"proof": error.what}
+        return refusal
+
+    def _take_old(self, old: OldRelease) -> _Problem:
+        named = tuple(f"{old.name}=={old.version}" if name_of(one) == old.name else one for one in self.requirements)
+        text = f"write {old.name}=={old.version} to take the old release all the same"
+        return _Problem(what="", attempts=[lambda: _Attempt(text=text, requirements=named, resolver=self.resolver)])
+
+    def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[str]:
+        """Yield the ways out that resolve with the whole request, the nearest first."""
+        attempts = [attempt for problem in problems for attempt in problem.attempts]
+        if len(problems) > 1:
+            attempts = [lambda: self._combine(problems), *attempts]
+        found: list[str] = []
+        for start in range(0, len(attempts), MAX_RESOLUTIONS):
+            try:
+                tried = list(map_in_threads(self._try, attempts[start : start + MAX_RESOLUTIONS], MAX_RESOLUTIONS))
+            except (_TimeIsUp, NetworkError):
+                return
+            for attempt in filter(None, tried):
+                if attempt.text not in found and len(found) < MAX_FIXES:
+                    found.append(attempt.text)
+                    yield attempt.text
+
+    def _try(self, attempt: Callable[[], _Attempt | None]) -> _Attempt | None:
+        made = attempt()
+        return made if made and self._works(made) else None
+
+    def _works(self, attempt: _Attempt) -> bool:
+        """Return whether a whole request resolves, and to no release that would be refused."""
+        found = self._resolve(attempt.requirements, resolver=attempt.resolver)
+        if found is None or find_cuda_copies(attempt.resolver.versions, found):
+            return False
+        named = {name_of(one) for one in attempt.requirements}
+        try:
+            old = find_old_releases(
+                self.releases(attempt.resolver),
+                attempt.resolver.spec,
+                {name: version for name, version in found.items() if name in named},
+                attempt.requirements,
+                attempt.resolver.day,
+            )
+        except NetworkError:
+            return True
+        return not any(one.is_refused and one.name not in attempt.resolver.versions for one in old)
+
+    def _combine(self, problems: Sequence[_Problem]) -> _Attempt | None:
+        """Return the first way out of each problem together; None if one has none that is about requirements alone."""
+        requirements, texts = self.requirements, []
+        for problem in problems:
+            if problem.change is None:
+                return None
+            first = problem.change()
+            changed = dict(zip(self.requirements, first.requirements, strict=False))
+            if len(first.requirements) == len(self.requirements):
+                requirements = tuple(changed.get(one, one) for one in requirements)
+            else:
+                requirements = tuple(one for one in requirements if one in first.requirements)
+            texts.append(first.text)
+        same = [text.removeprefix(LEAVE_OUT) for text in texts if text.startswith(LEAVE_OUT)]
+        text = f"{LEAVE_OUT}{', '.join(same)}" if len(same) == len(texts) else "; and ".join(texts)
+        return _Attempt(text=text, requirements=requirements, resolver=self.resolver)
+
+    # Changes of the request
+
+    def _replace(self, requirement: str, other: str | None, text: str) -> Callable[[], _Attempt]:
+        """Return the request with another requirement in place of one, None to leave it out."""
+        changed = tuple(other if one == requirement else one for one in self.requirements)
+        return lambda: _Attempt(text=text, requirements=tuple(filter(None, changed)), resolver=self.resolver)
+
+    def _at_image(
+        self, name: str, specifier: str, since: date | None = None
+    ) -> Sequence[Callable[[], _Attempt | None]]:
+        """Return the request on the closest image of a day on that has such a version of a package, and resolves."""
+
+        def attempt() -> _Attempt | None:
+            images = (one for one in self.find_images(name, specifier) if since is None or one.day >= since)
+            for image in islice(images, MAX_IMAGES):
+                text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
+                # What is pinned to a release of a later day needs others of that day, or of later ones.
+                is_late = self._pinned_day is not None and self._pinned_day > image.day
+                for day in (self._pinned_day, image.today) if is_late else (image.as_of,):
+                    option = "--newest" if day == image.today else f"--as-of {day}"
+                    made = _Attempt(
+                        text=f"{text}, with {option}" if is_late else text,
+                        requirements=self.requirements,
+                        resolver=replace(image, as_of=day),
+                    )
+                    if self._works(made):
+                        return made
+            return None
+
+        return (attempt,)
+
+    @cached_property
+    def _pinned_day(self) -> date | None:
+        """The day of the latest release that the request names exactly."""
+        releases = self.releases(self.resolver)
+        exact = [one for one in map(Requirement, self.requirements) if is_exact(str(one))]
+        days = [
+            release.uploaded
+            for one in exact
+            for release in releases.read(name_of(str(one))) or ()
+            if one.specifier.contains(release.version, prereleases=True) and release.uploaded
+        ]
+        return max(days, default=None)
+
+    # What does not fit
+
+    def find_problems(self, first: str | None = None) -> list[_Problem]:
+        """Return why the request has no solution. Raises `_TimeIsUp` and `NetworkError`."""
+        here = self.releases(self.resolver)
+        here.prefetch(map(name_of, self.requirements))
+        if problems := [problem for one in self.requirements if (problem := self._find_plain(one))]:
+            return problems
+        culprit = first or self._find_culprit()
+        if not first and len(self.requirements) > 1 and self._resolve([culprit]) is not None:
+            return [self._explain_together(culprit)]
+        return [self._explain_one(culprit)]
+
+    @property
+    def day(self) -> str:
+        """The day as of which packages are resolved, in words."""
+        of = "" if self.resolver.as_of else f", the time of TensorFlow {self.resolver.spec.tensorflow}"
+        return f"{self.resolver.day}{of}"
+
+    @cached_property
+    def bounds(self) -> dict[str, SpecifierSet]:
+        """What TensorFlow's own metadata requires, and what the matrix requires beside it."""
+        spec = self.resolver.spec
+        if spec.wheel:
+            requires = read_file_requires(spec.wheel.file) if spec.wheel.file.is_file() else ()
+        else:
+            requires = self.releases(self.resolver).read_requirements(spec.package, spec.tensorflow) or ()
+        environment = make_environment(spec.python, PROCESSORS[spec.platform])
+        return select_requirements((*requires, *(one.requirement for one in spec.constraints)), environment)
+
+    def _find_plain(self, requirement: str) -> _Problem | None:
+        """Return why no release of a requirement fits, whatever it needs; None if one fits. Asks the index alone."""
+        wanted, name = Requirement(requirement), name_of(requirement)
+        spec = self.resolver.spec
+        environment = make_environment(spec.python, PROCESSORS[spec.platform])
+        if wanted.marker and not wanted.marker.evaluate(dict(environment)):
+            return None
+        version = self.resolver.versions.get(name)
+        if version is not None and wanted.specifier.contains(version, prereleases=True):
+            return None
+        plain = self._replace(requirement, wanted.name, f"write {wanted.name} without a version")
+        if version is not None and self.resolver.is_held(name, [requirement]):
+            return _Problem(
+                what=f"{requirement} conflicts with {name} {version} of the image itself.",
+                attempts=(*self._at_image(name, str(wanted.specifier)), plain),
+                change=plain,
+            )
+        listed = self.releases(self.resolver).read(name)
+        matching = [one for one in listed or () if wanted.specifier.contains(one.version, prereleases=True)]
+        if version is not None and name in self.bounds and matching:
+            bound = self.bounds[name]
+            if not any(bound.contains(one.version, prereleases=True) for one in matching):
+                return _Problem(
+                    what=f"{requirement} conflicts with TensorFlow {spec.tensorflow}, which needs {name}{bound}; the "
+                    f"image has {version}.",
+                    attempts=(plain, *self._at_image(name, str(wanted.specifier))),
+                    change=plain,
+                )
+        if listed is None:
+            return None if self._is_local(requirement) else self._describe_unknown(requirement)
+        return None if self._is_local(requirement) else self._describe_releases(requirement, listed, matching)
+
+    def _is_local(self, requirement: str) -> bool:
+        """Return whether a folder of --find-links may have it."""
+        stem = name_of(requirement).replace("-", "_")
+        files = list_wheels(self.resolver.find_links) if self.resolver.find_links else []
+        return any(file.name.lower().replace("-", "_").replace(".", "_").startswith(f"{stem}_") for file in files)
+
+    def _describe_unknown(self, requirement: str) -> _Problem:
+        out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}, or correct its name")
+        what = f"The package index has no package {Requirement(requirement).name}."
+        return _Problem(what=what, attempts=(out,), change=out)
+
+    def _describe_releases(
+        self, requirement: str, listed: Sequence[PackageRelease], matching: Sequence[PackageRelease]
+    ) -> _Problem | None:
+        """Return why none of the releases that match a requirement can be installed as of the day; None if one can."""
+        wanted, spec, day = Requirement(requirement), self.resolver.spec, self.resolver.day
+        name = wanted.name
+        if not matching:
+            newest = next(iter(listed), None)
+            has = f"its newest is {newest.version}" if newest else "it has none"
+            plain = self._replace(requirement, name, f"write {name} without a version")
+            what = f"The package index has no release of {name} that meets {wanted.specifier}; {has}."
+            return _Problem(what=what, attempts=(plain,), change=plain)
+        out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}")
+        where = f"Python {spec.python} on {spec.platform}"
+        usable = [one for one in matching if one.fits and one.supports_python]
+        # The same release of TensorFlow on another Python.
+        others = self._at_image(ALIAS, f"=={spec.tensorflow}") if any(one.pythons for one in matching) else ()
+        if usable:
+            early = [one for one in usable if one.usable is None or one.usable <= day]
+            if early or is_exact(requirement):
+                return None
+            first = min(usable, key=lambda one: one.usable or date.max)
+            what = f"{requirement} has no release that fits as of {self.day}: {first.version} is of {first.usable}."
+            today = replace(self, resolver=replace(self.resolver, as_of=self.resolver.today))
+            if self._resolve([requirement], resolver=today.resolver) is None:
+                beyond = today._explain_one(requirement)
+                return _Problem(what=f"{what} {beyond.what}", attempts=(*others, *beyond.attempts))
+            newer = self._at_image(ALIAS, f">{spec.tensorflow}", first.usable)
+            return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
+        newest = matching[0]
+        with_wheels = [one for one in matching if one.has_wheels]
+        may_compile = any(one.systems and one.has_source for one in with_wheels)
+        if with_wheels and (not may_compile or WITH_SOURCE.fullmatch(name_of(requirement))):
+            systems = all(one.systems for one in with_wheels)
+            only = f"{list_pythons(with_wheels[0])}{' only' if systems else ''}"
+            plain = self._replace(requirement, name, f"write {name} without a version")
+            return _Problem(
+                what=f"{requirement} has no wheel for {where}: those of {with_wheels[0].version} are for {only}.",
+                attempts=(out,) if systems else (*others, *([plain] if str(wanted.specifier) else []), out),
+                change=out,
+            )
+        if not any(one.supports_python for one in matching):
+            return _Problem(what=f"{requirement} has no release for {where}.", attempts=(out,))
+        promised = next((one for one in matching if one.supports_python and one.is_there(day)), newest)
+        return self._describe_without_wheel(requirement, {name_of(requirement): str(promised.version)})
+
+    def _describe_without_wheel(self, requirement: str, missing: Mapping[str, str]) -> _Problem:
+        """Return the problem of packages that the index has only as source."""
+        name = name_of(requirement)
+        what = f"{name} has" if [*missing] == [name] else f"{requirement} needs {' and '.join(missing)}, which has"
+        text = _describe_wheels(missing)
+        promising = replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
+        later = [one for one in (self._usable_day(one) for one in missing) if one]
+        attempts: list[Callable[[], _Attempt | None]] = [
+            lambda: _Attempt(text=text, requirements=self.requirements, resolver=promising)
+        ]
+        if len(later) == len(missing):
+            attempts += self._later(max(later))
+        return _Problem(
+            what=f"{what} no wheel on the package index{f' as of {self.day}' if later else ''}, and nothing is "
+            "compiled while an image is built.",
+            attempts=attempts,
+        )
+
+    def _usable_day(self, name: str) -> date | None:
+        """Return the first day on which a package has a wheel that fits."""
+        listed = self.releases(self.resolver).read(name) or ()
+        return min((one.usable for one in listed if one.usable and one.supports_python), default=None)
+
+    def _later(self, day: date | None) -> Sequence[Callable[[], _Attempt | None]]:
+        """Return the request as of a later day, else as of today."""
+        today = self.resolver.today
+        if self.resolver.day >= today:
+            return ()
+
+        def attempt() -> _Attempt | None:
+            for one in dict.fromkeys(filter(None, (day, today))):
+                option = "--newest" if one == today else f"--as-of {one}"
+                resolver = replace(self.resolver, as_of=one)
+                made = _Attempt(
+                    text=f"allow later releases with {option}", requirements=self.requirements, resolver=resolver
+                )
+                if one > self.resolver.day and self._works(made):
+                    return made
+            return None
+
+        return (attempt,)
+
+    # With uv
+
+    def _resolve(
+        self, requirements: Iterable[str], free: Iterable[str] = (), resolver: Resolver | None = None
+    ) -> dict[str, str] | None:
+        """Return the versions by name that requirements resolve to, None without a solution. Raises `_TimeIsUp`."""
+        seconds = time.monotonic() - self.started
+        if seconds > MAX_SECONDS:
+            raise _TimeIsUp
+        if seconds > SAY_AFTER and not self._said:
+            self._said.append("said")
+            self.report(InfoEvent(text="Looking for what stands in the way, and for what would work"))
+        chosen, wanted, freed = resolver or self.resolver, tuple(requirements), tuple(free)
+        key = (chosen.spec.identifier, len(chosen.lock), chosen.day, chosen.promised, wanted, freed)
+        if key not in self._resolved:
+            try:
+                self._resolved[key] = replace(chosen, timeout=MAX_END - seconds).find_versions(wanted, freed)
+            except LockError:
+                self._resolved[key] = None
+            except TimeoutError:
+                raise _TimeIsUp from None
+        return self._resolved[key]
+
+    def _find_culprit(self) -> str:
+        """Return the first requirement that does not fit with those before it; in a logarithm of resolutions."""
+        wanted = self.requirements
+        return wanted[_first_without(range(len(wanted)), lambda end: self._resolve(wanted[: end + 1]) is not None)]
+
+    def _explain_together(self, culprit: str) -> _Problem:
+        """Return the problem of a requirement that fits alone, and not with those before it."""
+        before = self.requirements[: self.requirements.index(culprit)]
+        place = _first_without(range(len(before)), lambda end: self._resolve((*before[: end + 1], culprit)) is not None)
+        other = before[place]
+        attempts = [
+            self._replace(one, name, f"write {name} in place of {one}")
+            for one in (culprit, other)
+            if (name := Requirement(one).name) != one
+        ]
+        attempts += [self._replace(one, None, f"{LEAVE_OUT}{one}") for one in (culprit, other)]
+        if self._resolve((other, culprit)) is None:
+            what = f"{other} and {culprit} exclude each other in {self.resolver.spec.identifier}; each fits alone."
+        else:
+            what = (
+                f"{culprit} does not fit with the requirements before it, of which {other} is the last that it needs "
+                "otherwise."
+            )
+        return _Problem(what=what, attempts=attempts)
+
+    def _explain_one(self, culprit: str) -> _Problem:
+        """Return why a requirement does not fit, although releases of it do: something that it needs does not."""
+        if direct := self._explain_direct(culprit):
+            return direct
+        missing, unknown = self._find_without_wheel(culprit)  # the index answers faster than uv
+        promising = replace(self.resolver, promised=tuple(missing.items()))
+        if missing and (helped := self._resolve([culprit], resolver=promising)):
+            return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
+        today = replace(self.resolver, as_of=self.resolver.today)
+        is_today = self.resolver.day >= self.resolver.today
+        free = [name for name in self.resolver.versions if not self._is_the_image(name)]
+        questions: list[Callable[[], dict[str, str] | None]] = [
+            lambda: self._resolve([culprit], free),
+            lambda: None if is_today else self._resolve([culprit], resolver=today),
+            lambda: None if is_today else self._resolve([culprit], free, resolver=today),
+        ]
+        freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
+        if freed is not None:
+            return self._describe_held(self._find_held(culprit, freed, self.resolver))
+        if later is not None:
+            return self._describe_later(culprit, later)
+        if both is not None:
+            return self._describe_held(self._find_held(culprit, both, today))
+        if unknown:
+            what = f"The package index has no package {' and '.join(unknown[:MAX_LISTED])}, which {culprit} needs."
+            return _Problem(what=what, attempts=self._without_version(culprit))
+        return self._describe_excluded(culprit)
+
+    def _is_the_image(self, name: str) -> bool:
+        return self.resolver.is_held(name, [name])
+
+    def _describe_later(self, culprit: str, later: Mapping[str, str]) -> _Problem:
+        """Return the problem of a requirement that fits as of today."""
+        releases = self.releases(self.resolver)
+        releases.prefetch(later)
+        there = ((name, releases.find(name, version)) for name, version in later.items())
+        days = {name: one.usable for name, one in there if one and one.usable}
+        late = sorted({day for day in days.values() if day > self.resolver.day})
+        first = None
+        if late:
+            place = _first_without(
+                range(len(late)),
+                lambda end: self._resolve([culprit], resolver=replace(self.resolver, as_of=late[end])) is None,
+            )
+            first = late[place]
+        needed = [name for name, day in days.items() if day == first and name not in self.resolver.versions]
+        what = f"{culprit} does not fit as of {self.day}"
+        name = name_of(culprit)
+        what += f": {needed[0]} {later[needed[0]]} is of {first}." if needed and needed != [name] else "."
+        return _Problem(what=what, attempts=self._later(first))
+
+    def _find_held(self, culprit: str, found: Mapping[str, str], resolver: Resolver) -> list[_Need]:
+        """Return what a requirement needs of packages that only their names move; `found` has them moved."""
+        versions = self.resolver.versions
+        moved = [
+            name
+            for name in found
+            if name in versions and versions[name] != found[name] and self.resolver.is_held(name, self.requirements)
+        ]
+
+        def is_needed(name: str) -> bool:
+            free = [one for one in versions if one != name and not self._is_the_image(one)]
+            return self._resolve([culprit], free, resolver=resolver) is None
+
+        answers = map_in_threads(is_needed, moved, MAX_RESOLUTIONS)
+        needed = [one for one, answer in zip(moved, answers, strict=True) if answer] or moved
+        return [self._find_need(culprit, found, name, versions[name]) for name in needed]
+
+    def _describe_held(self, needs: Sequence[_Need], missing: Mapping[str, str] = NOTHING) -> _Problem:
+        """Return the problem of a requirement that needs what moves only if the request names it."""
+        versions = self.resolver.versions
+        reasons = {one.name: one.reason for one in read_packages(self.resolver.lock) if one.reason}
+        texts = []
+        for need in needs[:MAX_LISTED]:
+            reason = reasons.get(need.name) or ""
+            fix = f" ({reason})" if reason.startswith("fixes") else ""
+            texts.append(f"{need.text}, and the image has {need.name} {versions[need.name]}{fix}")
+        them = "it" if len(needs) == 1 else "them"
+        names = tuple(f"{need.name}{need.specifier}" for need in needs)
+        days = [self.resolver.as_of, self._pinned_day, self.resolver.today]
+
+        def attempt(as_of: date | None) -> _Attempt | None:
+            resolver = replace(self.resolver, as_of=as_of, promised=tuple(missing.items()))
+            wanted = (*self.requirements, *names)
+            found = self._resolve(wanted, resolver=resolver) if resolver.day >= self.resolver.day else None
+            if found is None:
+                return None
+            pins = tuple(f"{need.name}=={found[need.name]}" for need in needs)
+            option = "--newest" if as_of == resolver.today else f"--as-of {as_of}"
+            later = "" if resolver.day == self.resolver.day else f" with {option}"
+            text = f"add {','.join(pins)} to the request{later}, which TensorFlow's own metadata allows"
+            files = {one: version for one, version in missing.items() if one in found}
+            text += f", and {_describe_wheels(files)}" if files else ""
+            return _Attempt(text=text, requirements=(*self.requirements, *pins), resolver=resolver)
+
+        def first() -> _Attempt | None:
+            return next(filter(None, map(attempt, dict.fromkeys(days))), None)
+
+        return _Problem(
+            what=f"{'; '.join(texts)}. Extra packages do not move {them} unless the request names {them}.",
+            attempts=(first, *self._at_image(needs[0].name, needs[0].specifier)),
+        )
+
+    def _describe_excluded(self, culprit: str) -> _Problem:
+        """Return the problem of a requirement that TensorFlow's own metadata excludes."""
+        spec, versions = self.resolver.spec, self.resolver.versions
+        bare = replace(self.resolver, lock={}, fixes=(), may_move=False, as_of=self.resolver.today)
+        found = self._resolve([culprit], [ALIAS], resolver=bare)
+        if found is None:
+            return _Problem(
+                what=f"{culprit} cannot be resolved on Python {spec.python}, {spec.platform}, with any TensorFlow: "
+                "something that it needs has no wheel, or no release.",
+                attempts=self._without_version(culprit),
+            )
+        held = [one for one in found if one in versions and found[one] != versions[one] and self._is_the_image(one)]
+        if held:
+            name = ALIAS if ALIAS in held else held[0]
+            need = self._find_need(culprit, found, name, versions[name])
+            return _Problem(
+                what=f"{need.text}, and the image has {name} {versions[name]}.",
+                attempts=(*self._at_image(name, need.specifier), *self._without_version(culprit)),
+            )
+        outside = [one for one, bound in self.bounds.items() if one in found and not bound.contains(found[one])]
+        if not outside:
+            return _Problem(
+                what=f"{culprit} does not fit with what TensorFlow {spec.tensorflow} and the image's packages need.",
+                attempts=self._without_version(culprit),
+            )
+        needs = [self._find_need(culprit, found, one, versions.get(one, "0")) for one in outside[:MAX_LISTED]]
+        bounds = ", ".join(f"{one}{self.bounds[one]}" for one in outside[:MAX_LISTED])
+        return _Problem(
+            what=f"{'; '.join(need.text for need in needs)}, and TensorFlow {spec.tensorflow} needs {bounds}.",
+            attempts=(*self._at_image(outside[0], needs[0].specifier), *self._without_version(culprit)),
+        )
+
+    def _for_cpu(self, culprit: str, need: _Need) -> Sequence[Callable[[], _Attempt]]:
+        """Return the request with PyTorch's build for CPU, if it is the one that needs a library of CUDA."""
+        name = name_of(culprit)
+        newest = self._find_newest(culprit)
+        if name not in TORCH or newest is None or not is_for_cuda(need.name):
+            return ()
+        version = f"{newest.version.public}+cpu"
+        wanted = tuple(f"{name}=={version}" if one == culprit else one for one in self.requirements)
+        promising = replace(self.resolver, promised=((name, version),))
+        text = describe_torch_for_cpu([f"{name}=={version}"])
+        return (lambda: _Attempt(text=text, requirements=wanted, resolver=promising),)
+
+    def _find_newest(self, requirement: str) -> PackageRelease | None:
+        """Return the newest release of a requirement that the image's Python and platform can install."""
+        wanted, until = Requirement(requirement).specifier, self.resolver.today
+        until = until if is_exact(requirement) else self.resolver.day
+        for one in self.releases(self.resolver).read(name_of(requirement)) or ():
+            is_usable = one.fits and one.supports_python and (one.usable is None or one.usable <= until)
+            if is_usable and wanted.contains(one.version, prereleases=bool(wanted.prereleases)):
+                return one
+        return None
+
+    def _explain_direct(self, culprit: str) -> _Problem | None:
+        """Return why what the newest release of a requirement needs itself does not fit; asks the index alone."""
+        newest, spec = self._find_newest(culprit), self.resolver.spec
+        if newest is None:
+            return None
+        name, versions = name_of(culprit), self.resolver.versions
+        requires = self.releases(self.resolver).read_requirements(name, str(newest.version)) or ()
+        environment = make_environment(spec.python, PROCESSORS[spec.platform])
+        needs = [
+            _Need(other, str(one.specifier), f"{name} {newest.version} needs {other}{one.specifier}")
+            for one in select_names(requires, environment, Requirement(culprit).extras)
+            if (other := name_of(str(one))) in versions
+            and not one.specifier.contains(versions[other], prereleases=True)
+            and self.resolver.is_held(other, self.requirements)
+        ]
+        for need in needs:
+            if self._is_the_image(need.name):
+                return _Problem(
+                    what=f"{need.text}, and the image has {need.name} {versions[need.name]}.",
+                    attempts=(
+                        *self._for_cpu(culprit, need),
+                        *self._at_image(need.name, need.specifier),
+                        *self._without_version(culprit),
+                    ),
+                )
+            bound = self.bounds.get(need.name, SpecifierSet())
+            both = SpecifierSet(need.specifier) & bound
+            listed = self.releases(self.resolver).read(need.name) or ()
+            if not any(both.contains(one.version, prereleases=True) for one in listed):
+                return _Problem(
+                    what=f"{need.text}, and TensorFlow {spec.tensorflow} needs {need.name}{bound}.",
+                    attempts=(*self._at_image(need.name, need.specifier), *self._without_version(culprit)),
+                )
+        return self._describe_held(needs, self._find_without_wheel(culprit)[0]) if needs else None
+
+    def _find_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need:
+        """Return which of the packages that a requirement resolves to excludes a version of another one of them."""
+        if need := self._ask_need(culprit, found, name, version):
+            return need
+        way = ">=" if Version(found[name]) > Version(version) else "<="
+        return _Need(name, f"{way}{Version(found[name]).public}", f"{culprit} takes {name} {found[name]}")
+
+    def _ask_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need | None:
+        """Return which of some packages excludes a version of another package, as the index has their metadata."""
+        spec = self.resolver.spec
+        environment = make_environment(spec.python, PROCESSORS[spec.platform])
+        releases, first = self.releases(self.resolver), name_of(culprit)
+        others = [one for one in found if one != first and self.resolver.versions.get(one) != found[one]]
+
+        def ask(one: str) -> _Need | None:
+            requires = releases.read_requirements(one, found[one]) or ()
+            extras = Requirement(culprit).extras if one == first else ()
+            for need in select_names(requires, environment, extras):
+                if name_of(str(need)) == name and not need.specifier.contains(version, prereleases=True):
+                    text = f"{one} {found[one]} needs {name}{need.specifier}"
+                    return _Need(name, str(need.specifier), text)
+            return None
+
+        for some in ([first] if first in found else [], others):
+            if need := next(filter(None, map_in_threads(ask, some, MAX_RESOLUTIONS)), None):
+                return need
+        return None
+
+    def _without_version(self, requirement: str) -> Sequence[Callable[[], _Attempt]]:
+        wanted = Requirement(requirement)
+        if not str(wanted.specifier) or self.old:
+            return ()
+        return (self._replace(requirement, wanted.name, f"write {wanted.name} without a version"),)
+
+    # Packages without a wheel
+
+    def _find_without_wheel(self, culprit: str) -> tuple[dict[str, str], list[str]]:
+        """Return packages that a requirement needs: those without a wheel, with versions, and those that no index has.
+
+        The requirements of the newest releases are followed.
+        """
+        releases, day = self.releases(self.resolver), self.resolver.day
+        spec = self.resolver.spec
+        environment = make_environment(spec.python, PROCESSORS[spec.platform])
+        seen, missing, unknown = {*self.resolver.versions}, dict[str, str](), list[str]()
+        level = [Requirement(culprit)]
+        while level and len(seen) < MAX_WALK + len(self.resolver.versions):
+            names = [name_of(str(one)) for one in level]
+            releases.prefetch(names)
+            chosen: list[tuple[Requirement, str, PackageRelease]] = []
+            for needed, name in zip(level, names, strict=True):
+                if name in seen:
+                    continue
+                seen.add(name)
+                if releases.read(name) is None and not self._is_local(name):
+                    unknown.append(name)
+                until = self.resolver.today if is_exact(str(needed)) and needed == Requirement(culprit) else day
+                listed = [
+                    release
+                    for release in releases.read(name) or ()
+                    if release.is_there(until)
+                    and release.supports_python
+                    and needed.specifier.contains(release.version, prereleases=bool(needed.specifier.prereleases))
+                ]
+                usable = [one for one in listed if one.fits and (not one.usable or one.usable <= until)]
+                if usable:
+                    chosen.append((needed, name, usable[0]))
+                elif listed and not self._is_local(name):
+                    missing[name] = str(listed[0].version)
+
+            def read(item: tuple[Requirement, str, PackageRelease]) -> list[Requirement]:
+                requires = releases.read_requirements(item[1], str(item[2].version)) or ()
+                return select_names(requires, environment, item[0].extras)
+
+            level = [one for found in map_in_threads(read, chosen, MAX_RESOLUTIONS) for one in found]
+        return missing, unknown
+
+
+def _describe_wheels(missing: Mapping[str, str]) -> str:
+    """Return in words how to make wheels of names and versions that the index has as source."""
+    files = " ".join(f"{one}=={version}" for one, version in missing.items())
+    return (
+        f"make the wheel with `pip wheel --no-deps --wheel-dir wheels {files}`, for compiled code in a container of "
+        "the variant dev, and add --find-links wheels"
+    )
+
+
+def _first_without(places: range, fits: Callable[[int], bool]) -> int:
+    """Return the first place that does not fit, by halving; all places after it do not fit either."""
+    low, high = places.start, places.stop - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,175 @@
+"""Releases of packages on the package indexes, as an image's Python and platform see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from tfimg.core.cancellation import map_in_threads
+from tfimg.core.errors import NetworkError
+from tfimg.index.client import MAX_WHEEL, Index, IndexedWheel, ProjectPage
+from tfimg.matrix.schema import PROCESSORS, Platform
+from tfimg.recipe.lock import list_wheel_tags
+
+MAX_PAGES = 8  # pages that are read at once
+
+SYSTEMS = {"win": "Windows", "macosx": "macOS"}
+"""What the platform tags of other systems begin with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageRelease:
+    """A release of a package; `uploaded` is the day of its first file, None if the index does not state it.
+
+    `usable` is the day of the first wheel that the image's Python and platform can install, `fits` says that there
+    is one. `pythons` and `systems` are what its wheels are for where none fits.
+    """
+
+    version: Version
+    uploaded: date | None
+    supports_python: bool
+    fits: bool
+    usable: date | None
+    has_wheels: bool
+    has_source: bool
+    pythons: tuple[str, ...]
+    systems: tuple[str, ...]
+
+    def is_there(self, day: date) -> bool:
+        """Return whether the release was there on a day; so does one without a day, which uv leaves out."""
+        return self.uploaded is None or self.uploaded <= day
+
+
+@dataclass(frozen=True, kw_only=True)
+class Releases:
+    """Reads the releases of packages for one Python and platform; each page once.
+
+    Every method raises `NetworkError`.
+    """
+
+    indexes: Sequence[Index]
+    python: str
+    platform: Platform
+    _known: dict[str, tuple[PackageRelease, ...] | None] = field(default_factory=dict)
+
+    @cached_property
+    def _tags(self) -> frozenset[object]:
+        return frozenset(list_wheel_tags(self.python, PROCESSORS[self.platform]))
+
+    def read(self, name: str) -> tuple[PackageRelease, ...] | None:
+        """Return the releases of a package, the newest version first; None if no index has the package."""
+        if name not in self._known:
+            pages = [page for index in self.indexes if (page := index.read_project(name)).exists]
+            self._known[name] = self._list(pages) if pages else None
+        return self._known[name]
+
+    def prefetch(self, names: Iterable[str]) -> None:
+        """Read several packages at once; what cannot be read is asked for again when it is needed."""
+
+        def read(name: str) -> None:
+            try:
+                self.read(name)
+            except NetworkError:
+                return
+
+        for _ in map_in_threads(read, [name for name in names if name not in self._known], MAX_PAGES):
+            pass
+
+    def find(self, name: str, version: str) -> PackageRelease | None:
+        """Return a release by its version; None if no index has it."""
+        wanted = Version(version)
+        return next((one for one in self.read(name) or () if one.version == wanted), None)
+
+    def find_newest(self, name: str, specifier: SpecifierSet, day: date) -> PackageRelease | None:
+        """Return the newest release for the image's Python that was there on a day, with wheels or not."""
+        listed = (one for one in self.read(name) or () if one.is_there(day) and one.supports_python)
+        return next((one for one in listed if specifier.contains(one.version, prereleases=False)), None)
+
+    def read_requirements(self, name: str, version: str) -> tuple[str, ...] | None:
+        """Return the requirements of a release's wheel; None without a wheel that fits."""
+        for index in self.indexes:
+            for wheel in index.wheels(name):
+                if str(wheel.version) == version and self._fits(wheel):
+                    return index.read_metadata(wheel, build=False).requires
+        return None
+
+    def find_size(self, name: str, version: str, sha256: str) -> int | None:
+        """Return the bytes of a wheel; None if the index does not state them, or lacks it."""
+        wheels = (one for index in self.indexes for one in index.find_wheels(name, version, sha256))
+        return next((one.max_size for one in wheels if one.sha256 == sha256 and one.max_size < MAX_WHEEL), None)
+
+    def _fits(self, wheel: IndexedWheel) -> bool:
+        return not self._tags.isdisjoint(wheel.tags)
+
+    def _list(self, pages: Sequence[ProjectPage]) -> tuple[PackageRelease, ...]:
+        wheels: dict[Version, list[IndexedWheel]] = {}
+        files: dict[Version, list[tuple[date | None, str | None]]] = {}
+        sources: set[Version] = set()
+        for page in pages:
+            for wheel in page.wheels:
+                if not wheel.is_yanked:
+                    wheels.setdefault(wheel.version, []).append(wheel)
+                    files.setdefault(wheel.version, []).append((wheel.uploaded, wheel.requires_python))
+            sources |= {source.version for source in page.sources}
+            for source in page.sources:
+                files.setdefault(source.version, []).append((source.uploaded, source.requires_python))
+        return tuple(
+            self._summarize(version, wheels.get(version, []), files[version], has_source=version in sources)
+            for version in sorted(files, reverse=True)
+        )
+
+    def _summarize(
+        self,
+        version: Version,
+        wheels: Sequence[IndexedWheel],
+        files: Sequence[tuple[date | None, str | None]],
+        *,
+        has_source: bool,
+    ) -> PackageRelease:
+        fitting = [wheel for wheel in wheels if self._fits(wheel)]
+        platforms = {platform for wheel in wheels for tag in wheel.tags for platform in [tag.platform]}
+        systems = {name for start, name in SYSTEMS.items() if any(one.startswith(start) for one in platforms)}
+        is_foreign = bool(platforms) and not any("linux" in one or one == "any" for one in platforms)
+        days = [day for day, _ in files if day]
+        return PackageRelease(
+            version=version,
+            uploaded=min(days, default=None),
+            supports_python=any(self._supports(python) for _, python in files),
+            fits=bool(fitting),
+            usable=min((wheel.uploaded for wheel in fitting if wheel.uploaded), default=None),
+            has_wheels=bool(wheels),
+            has_source=has_source,
+            pythons=tuple(sorted({one for wheel in wheels for one in wheel.pythons}, key=Version)),
+            systems=tuple(sorted(systems)) if is_foreign else (),
+        )
+
+    def _supports(self, python: str | None) -> bool:
+        try:
+            return not python or SpecifierSet(python).contains(f"{self.python}.99")
+        except InvalidSpecifier:
+            return True
+
+
+def select_names(requires: Iterable[str], environment: dict[str, str], extras: Iterable[str]) -> list[Requirement]:
+    """Return the requirements that apply in an environment with some extras."""
+    found = []
+    for one in map(Requirement, requires):
+        if one.marker is None or any(one.marker.evaluate({**environment, "extra": extra}) for extra in ("", *extras)):
+            found.append(one)
+    return found
+
+
+def list_pythons(release: PackageRelease) -> str:
+    """Return what the wheels of a release are for, in words: `Windows`, or `Python 3.7 to 3.10`."""
+    if release.systems:
+        return " and ".join(release.systems)
+    if release.pythons:
+        first, last = release.pythons[0], release.pythons[-1]
+        return f"Python {first}" if first == last else f"Python {first} to {last}"
+    return "another platform"

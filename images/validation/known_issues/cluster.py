@@ -1,0 +1,85 @@
+"""Failures of ports and of training on several machines."""
+
+from __future__ import annotations
+
+from known_issues.issue import KnownIssue
+
+CLUSTER = (
+    KnownIssue(
+        name="port-in-use",
+        fault="host",
+        patterns=(
+            r"(?:^|: |\] )(?:Address|address) already in use",
+            r"(?:rror: |listen |bind |code )(?:listen )?EADDRINUSE",
+            r"port is already allocated",
+            r"Ports are not available: ",
+            r"could not bind to port \d{1,5}, it was already in use",
+            r"Only one usage of each socket address",
+            r"Could not start gRPC server|No address added out of total \d{1,3} resolved",
+        ),
+        cause="Another process or container listens on the port: often an earlier start of the same program that "
+        "has not ended.",
+        fix="`docker ps` and `ss -ltnp` show who has it; end that, or publish another port: `tfimg run -p 8889:8888 "
+        "…`. For workers, change the port in TF_CONFIG.",
+        source="tensorflow/tensorboard#3019",
+        leads_to=("peer-unreachable",),
+    ),
+    KnownIssue(
+        name="worker-restarted",
+        fault="host",
+        patterns=(
+            r"current incarnation doesn't match with one in the group",
+            r"tried to connect with a different incarnation",
+            r"This usually means this worker has restarted",
+        ),
+        cause="A worker was restarted, and the others still wait for its earlier process: collective training does "
+        "not continue with a new one.",
+        fix="Restart all workers together, from the last checkpoint (`keras.callbacks.BackupAndRestore`): in "
+        "Kubernetes `restartPolicy: Never` with a restart of the whole set. The restarted worker's own log has why "
+        "it ended.",
+        source="tensorflow/tensorflow#42643",
+        leads_to=("peer-unreachable",),
+    ),
+    KnownIssue(
+        name="nccl",
+        fault="host",
+        patterns=(
+            r"NCCL WARN [^\n]{0,200}(?:[Cc]onnect to|socketStartConnect|Connect)\b[^\n]{0,120}(?:failed|"
+            r"Connection refused|No route to host|timed out)",
+            r"NCCL WARN [^\n]{0,60}(?:no socket interface found|Could not find real path|Mismatched? NCCL version|"
+            r"Net(?:/IB)?[ :][^\n]{0,40}(?:error|failed))",
+            r"NCCL WARN [^\n]{0,60}Duplicate GPU detected",
+            r"(?:NCCL|nccl)[^\n]{0,200}(?:[Rr]emote process exited or there was a network error|unhandled cuda error)",
+            r"Watchdog caught collective operation timeout",
+            r"NCCL WARN [^\n]{0,40}Call to (?:connect|ibv_\w{1,30}|recv|send|accept|bind|listen|poll)\b",
+        ),
+        cause="NCCL, which joins the GPUs of all workers, does not connect them: it uses a network interface that "
+        "others do not reach, a port is blocked, or two processes use one GPU.",
+        fix="Start with `-e NCCL_DEBUG=INFO`, which names the interface; set NCCL_SOCKET_IFNAME to the one that "
+        "joins the machines (such as eth0), use `--network host`, and open the ports between them. Give each "
+        "process its own GPU.",
+        source="NVIDIA/nccl#290, tensorflow/tensorflow#57516",
+        leads_to=("peer-unreachable", "small-shm"),
+    ),
+    KnownIssue(
+        name="peer-unreachable",
+        fault="host",
+        patterns=(
+            r"failed to connect to all addresses",
+            r"UNAVAILABLE[^\n]{0,200}(?:Connection (?:refused|reset by peer|timed out)|Socket closed|"
+            r"DNS resolution failed|No route to host)",
+            r"CreateSession still waiting for response from worker: ",
+            r"Barrier timed out\. Barrier_id|DEADLINE_EXCEEDED: Barrier|Barrier failed because",
+            r"Collective ops is aborted by: ",
+            r"/task:\d{1,5} heartbeat timeout|stopped sending heartbeats",
+            r"DNS resolution failed for \S{1,200}: ",
+            r"UnavailableError: (?:Endpoint read failed|Transport closed|OS Error|Socket closed)",
+        ),
+        cause="A worker does not reach another one of TF_CONFIG, or a client its model server: the other has not "
+        "started or has ended, its name is not resolved, or its port is not open.",
+        fix="Read the logs of all: the one that ended first has the cause. Each worker needs the same `cluster` in "
+        "TF_CONFIG, its own `task`, and a network on which the names resolve (Compose: the services' names; "
+        "Kubernetes: a headless Service).",
+        source="tensorflow/tensorflow#41724",
+    ),
+)
