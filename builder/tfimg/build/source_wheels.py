@@ -8,8 +8,8 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
@@ -20,15 +20,19 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from pydantic import Field
 
 from tfimg.build.builder import Builder
+from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import Document, validate_model
-from tfimg.core.errors import InvalidSource
+from tfimg.core.errors import HashMismatchError, InvalidSource, LockError
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.files import hash_file
 from tfimg.core.text import escape_unprintable
 from tfimg.engine.interface import BuildRequest
+from tfimg.index.client import Index
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages
+from tfimg.project.project import Project
 from tfimg.recipe.layout import EPOCH
 from tfimg.recipe.lock import end_of, hash_lock
+from tfimg.recipe.packages import list_wheels
 
 TOOLS = ("build-essential", "git", "pkg-config")
 """Debian packages that the throw-away image has beside those of the image."""
@@ -162,6 +166,49 @@ class WheelMaker:
         spec = with_extra_packages(plain, ExtraPackages(system_packages=tuple(packages)))
         with self.builder.candidate(self.builder.project.plan(spec), self.on_event) as built:
             yield built.name
+
+
+def fetch_source(name: str, version: str, indexes: Sequence[Index], folder: Path) -> SourceDistribution:
+    """Return a source distribution of a package index, downloaded into a folder.
+
+    Raises `LockError` if no index has it, `HashMismatchError`, `NetworkError`.
+    """
+    for index in indexes:
+        for source in index.read_project(name).sources:
+            if str(source.version) != version:
+                continue
+            file = folder / source.filename
+            with file.open("wb") as sink:
+                for chunk in index.download(source):
+                    raise_if_cancelled()
+                    sink.write(chunk)
+            sha256 = hash_file(file)
+            if source.sha256 not in (None, sha256):
+                raise HashMismatchError(
+                    f"{source.filename} has sha256 {sha256}, and the package index states {source.sha256}."
+                )
+            return SourceDistribution(name=name, origin=source.filename, place=file, sha256=sha256)
+    raise LockError(f"The package index has no source of {name} {version}.", next_step="Run the same command again.")
+
+
+def add_source_wheels(maker: WheelMaker, sources: Iterable[tuple[str, str]]) -> Project:
+    """Return the project with wheels of names and versions that the index has as source, beside those that it has.
+
+    Raises as `fetch_source` and `WheelMaker.make`.
+    """
+    project, spec = maker.builder.project, maker.spec
+    indexes = project.services.releases(spec.python, spec.platform).indexes
+    wheels = list_wheels(project.find_links) if project.find_links else []
+    with tempfile.TemporaryDirectory(prefix="tfimg-source-") as folder:
+        for name, version in sources:
+            wheels.append(maker.make(fetch_source(name, version, indexes, Path(folder))))
+    digests = "".join(f"{wheel.name} {hash_file(wheel)}\n" for wheel in wheels)
+    together = maker.folder / hashlib.sha256(digests.encode()).hexdigest()[:16]
+    together.mkdir(parents=True, exist_ok=True)
+    for wheel in wheels:
+        with suppress(FileExistsError):
+            (together / wheel.name).symlink_to(wheel.resolve())
+    return replace(project, find_links=together)
 
 
 def _read_build_system(source: SourceDistribution) -> _BuildSystem:

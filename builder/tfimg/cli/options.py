@@ -560,9 +560,14 @@ class ImageOptions(WheelOptions, ExtraPackageOptions, FindLinksOptions):
 
         Raises `ResolutionError`, as `find_custom_spec`, and as `Locks.add_packages`.
         """
+        as_of = None if self.wheel else self.as_of
+        return self.add_packages(context, project, self.find_plain_image(context, project), as_of)
+
+    def find_plain_image(self, context: Context, project: Project) -> ImageSpec:
+        """Return the one image of the wheel or the request, without extra packages. Raises as `find_image`."""
         if self.wheel:
-            return self.add_packages(context, project, self.find_custom_spec(context, project))
-        return self.add_packages(context, project, self.choose_image(project, self.request()), self.as_of)
+            return self.find_custom_spec(context, project)
+        return self.choose_image(project, self.request())
 
     def select_images(self, context: Context, project: Project, request: Request | None = None) -> list[ImageSpec]:
         """Return the images of the patterns that meet a request, with the extra packages. Raises as `find_image`."""

@@ -190,7 +190,12 @@ class LockError(TfimgError, exit_code=ExitCode.BUILD):
 
 
 class RequirementConflict(LockError, exit_code=ExitCode.REQUEST):
-    """Extra packages do not fit an image; `details` has what uv says of it as `proof`."""
+    """Extra packages do not fit an image; `details` has what uv says of it as `proof`.
+
+    With wheels made of `sources`, names and versions that the index has as source only, they would fit.
+    """
+
+    sources: tuple[tuple[str, str], ...] = ()
 
 
 class RenderError(TfimgError, exit_code=ExitCode.BUILD):

@@ -91,6 +91,7 @@ MAX_HTML = 8 << 20  # bytes of a page in HTML, which Python's parser reads at 1 
 MAX_WHEEL = 4 << 30  # bytes of a wheel whose size the index does not state. The largest in locks, of cuDNN, has 0.8 GB
 MAX_TAGS = 256  # tags of one file name, which lists them as a product. NVIDIA's and TensorFlow's have two
 
+MAX_SOURCE = 1 << 30  # bytes of a source archive. That of TensorFlow Addons has 1 MB, of OpenCV 95 MB
 MAX_SOURCE_NAME = 200  # characters of the name of a source archive
 
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9._+!]{1,128}(?:-[A-Za-z0-9._+!]{1,128}){4,5}\.whl")
@@ -98,10 +99,17 @@ _WHEEL_NAME = re.compile(r"[A-Za-z0-9._+!]{1,128}(?:-[A-Za-z0-9._+!]{1,128}){4,5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceArchive:
-    """A source archive in an index; `uploaded` and `requires_python` are None if the index does not state them."""
+    """A source archive in an index; `uploaded`, `requires_python` and `sha256` are None if the index states none.
+
+    `max_size` is its size in bytes, or the largest allowed one.
+    """
 
     name: str
     version: Version
+    filename: str
+    url: str
+    sha256: str | None
+    max_size: int
     uploaded: date | None
     requires_python: str | None
 
@@ -121,7 +129,7 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
     if "json" in kind:
         page = parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
         files = [file for file in page.files if _is_wheel(file.get("filename"))]
-        sources = [found for file in page.files if (found := _parse_source(file.get("filename"), file))]
+        sources = [found for file in page.files if (found := _parse_source(file.get("filename"), file, response.url))]
         try:
             return [DistributionPackage.from_json_data(file, base_url=response.url) for file in files], sources
         except ValidationError as error:
@@ -135,7 +143,7 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
         parser.feed(read_body(response, MAX_HTML).decode(errors="replace"))
     except AssertionError as error:  # of Python's parser, for `<![`
         raise ValueError(f"its page is not HTML: {error}") from None
-    sources = [found for name in parser.others if (found := _parse_source(name, {}))]
+    sources = [found for name, url in parser.others if (found := _parse_source(name, _read_link(url), url))]
     return [DistributionPackage.from_link(link) for link in parser.links], sources
 
 
@@ -145,22 +153,34 @@ def _is_wheel(name: object) -> bool:
     return count_tags(name.removesuffix(".whl")) <= MAX_TAGS
 
 
-def _parse_source(name: object, file: Mapping[str, Any]) -> SourceArchive | None:
+def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArchive | None:
     """Return a source archive of a page; None for what is none, or is yanked."""
     if not isinstance(name, str) or len(name) > MAX_SOURCE_NAME or file.get("yanked"):
         return None
     try:
         project, version = parse_sdist_filename(name)
         moment = parse_time(str(file.get("upload-time")))
-    except (InvalidSdistFilename, InvalidVersion):
+        url = urljoin(base, str(file.get("url", "")))
+    except (InvalidSdistFilename, InvalidVersion, ValueError):
         return None
-    python = file.get("requires-python")
+    python, hashes, size = file.get("requires-python"), file.get("hashes"), file.get("size")
+    sha256 = str(hashes.get("sha256")) if isinstance(hashes, dict) else ""
     return SourceArchive(
         name=project,
         version=version,
+        filename=name,
+        url=_without_credentials(url),
+        sha256=sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None,
+        max_size=min(size, MAX_SOURCE) if isinstance(size, int) and size > 0 else MAX_SOURCE,
         uploaded=moment.astimezone(UTC).date() if moment else None,
         requires_python=python if isinstance(python, str) else None,
     )
+
+
+def _read_link(url: str) -> dict[str, Any]:
+    """Return what the address of a link says of its file (PEP 503): the hash."""
+    algorithm, _, digest = url.partition("#")[2].partition("=")
+    return {"url": url, "hashes": {algorithm: digest}}
 
 
 def count_tags(text: str) -> int:
@@ -178,7 +198,7 @@ class _Links(HTMLParser):
         super().__init__()
         self.base = base
         self.links: list[Link] = []
-        self.others: list[str] = []
+        self.others: list[tuple[str, str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
@@ -191,7 +211,7 @@ class _Links(HTMLParser):
         elif _is_wheel(name):
             self.links.append(Link(name, url, attributes))
         else:
-            self.others.append(name)
+            self.others.append((name, url))
 
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
@@ -398,12 +418,12 @@ class Index:
         wheels = self.read_project(project).wheels
         return bool(wheels) and all(wheel.uploaded is None for wheel in wheels)
 
-    def download(self, wheel: IndexedWheel) -> Iterator[bytes]:
-        """Yield the content of a wheel, up to its largest allowed size."""
+    def download(self, file: IndexedWheel | SourceArchive) -> Iterator[bytes]:
+        """Yield the content of a file, up to its largest allowed size."""
         try:
-            yield from read_stream(self.get(wheel.url), wheel.max_size)
+            yield from read_stream(self.get(file.url), file.max_size)
         except UNREADABLE as error:
-            raise make_network_error(f"the file {wheel.filename}", error) from None
+            raise make_network_error(f"the file {file.filename}", error) from None
 
     def read_metadata(self, wheel: IndexedWheel, *, build: bool) -> WheelMetadata:
         """Return the metadata of a wheel and, with `build`, its build information.

@@ -75,12 +75,14 @@ class _Need(NamedTuple):
 class _Problem:
     """Why a requirement does not fit, in sentences, and what may work, the nearest first.
 
-    `change` is the one of them that is combined with those of other problems: it changes the requirement alone.
+    `change` is the one of them that is combined with those of other problems: it changes the requirement alone. So are
+    wheels of the names and versions in `missing`.
     """
 
     what: str
     attempts: Sequence[Callable[[], _Attempt | None]] = ()
     change: Callable[[], _Attempt] | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def explain_conflict(
@@ -212,14 +214,18 @@ class _Search:
             sentences.append(f"{len(problems) - MAX_LISTED} more requirements do not fit.")
         if self.old:
             sentences.insert(0, f"This request would take {self.old.describe()}.")
-        fixes = list(self._find_fixes(problems))
+        attempts = list(self._find_fixes(problems))
+        fixes = [attempt.text for attempt in attempts]
         default = f"Loosen or leave out {'the requirement' if len(problems) == 1 else 'these requirements'}."
         if self.old and not fixes:
-            fixes = list(self._find_fixes([self._take_old(self.old)]))
+            fixes = [attempt.text for attempt in self._find_fixes([self._take_old(self.old)])]
         step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
         if len(fixes) > 1:
             step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
         refusal = RequirementConflict(" ".join(sentences), next_step=step)
+        for attempt in attempts[:1]:
+            if attempt.requirements == self.requirements and attempt.resolver.day == self.resolver.day:
+                refusal.sources = attempt.resolver.promised
         if error is not None:
             refusal.details = {"proof": error.what}
         return refusal
@@ -229,7 +235,7 @@ class _Search:
         text = f"write {old.name}=={old.version} to take the old release all the same"
         return _Problem(what="", attempts=[lambda: _Attempt(text=text, requirements=named, resolver=self.resolver)])
 
-    def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[str]:
+    def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[_Attempt]:
         """Yield the ways out that resolve with the whole request, the nearest first."""
         attempts = [attempt for problem in problems for attempt in problem.attempts]
         if len(problems) > 1:
@@ -243,7 +249,7 @@ class _Search:
             for attempt in filter(None, tried):
                 if attempt.text not in found and len(found) < MAX_FIXES:
                     found.append(attempt.text)
-                    yield attempt.text
+                    yield attempt
 
     def _try(self, attempt: Callable[[], _Attempt | None]) -> _Attempt | None:
         made = attempt()
@@ -269,8 +275,11 @@ class _Search:
 
     def _combine(self, problems: Sequence[_Problem]) -> _Attempt | None:
         """Return the first way out of each problem together; None if one has none that is about requirements alone."""
-        requirements, texts = self.requirements, []
+        requirements, texts, missing = self.requirements, list[str](), dict[str, str]()
         for problem in problems:
+            if problem.missing:
+                missing |= problem.missing
+                continue
             if problem.change is None:
                 return None
             first = problem.change()
@@ -281,8 +290,11 @@ class _Search:
                 requirements = tuple(one for one in requirements if one in first.requirements)
             texts.append(first.text)
         same = [text.removeprefix(LEAVE_OUT) for text in texts if text.startswith(LEAVE_OUT)]
-        text = f"{LEAVE_OUT}{', '.join(same)}" if len(same) == len(texts) else "; and ".join(texts)
-        return _Attempt(text=text, requirements=requirements, resolver=self.resolver)
+        text = f"{LEAVE_OUT}{', '.join(same)}" if same and len(same) == len(texts) else "; and ".join(texts)
+        if missing:
+            text = "; and ".join(filter(None, [text, _describe_wheels(missing)]))
+        promising = replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
+        return _Attempt(text=text, requirements=requirements, resolver=promising)
 
     # Changes of the request
 
@@ -432,7 +444,8 @@ class _Search:
             return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
         newest = matching[0]
         with_wheels = [one for one in matching if one.has_wheels]
-        may_compile = any(one.systems and one.has_source for one in with_wheels)
+        present = next((one for one in matching if one.supports_python and one.is_there(day)), newest)
+        may_compile = present.has_source and (not present.has_wheels or bool(present.systems))
         if with_wheels and (not may_compile or WITH_SOURCE.fullmatch(name_of(requirement))):
             systems = all(one.systems for one in with_wheels)
             only = f"{list_pythons(with_wheels[0])}{' only' if systems else ''}"
@@ -444,8 +457,7 @@ class _Search:
             )
         if not any(one.supports_python for one in matching):
             return _Problem(what=f"{requirement} has no release for {where}.", attempts=(out,))
-        promised = next((one for one in matching if one.supports_python and one.is_there(day)), newest)
-        return self._describe_without_wheel(requirement, {name_of(requirement): str(promised.version)})
+        return self._describe_without_wheel(requirement, {name_of(requirement): str(present.version)})
 
     def _describe_without_wheel(self, requirement: str, missing: Mapping[str, str]) -> _Problem:
         """Return the problem of packages that the index has only as source."""
@@ -463,6 +475,7 @@ class _Search:
             what=f"{what} no wheel on the package index{f' as of {self.day}' if later else ''}, and nothing is "
             "compiled while an image is built.",
             attempts=attempts,
+            missing=missing,
         )
 
     def _usable_day(self, name: str) -> date | None:
@@ -811,8 +824,8 @@ def _describe_wheels(missing: Mapping[str, str]) -> str:
     """Return in words how to make wheels of names and versions that the index has as source."""
     files = " ".join(f"{one}=={version}" for one, version in missing.items())
     return (
-        f"make the wheel with `pip wheel --no-deps --wheel-dir wheels {files}`, for compiled code in a container of "
-        "the variant dev, and add --find-links wheels"
+        "let `tfimg build` of this one image make the wheel in a container, or make it with `pip wheel --no-deps "
+        f"--wheel-dir wheels {files}` and add --find-links wheels"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 from tfimg.build.batch import build_many
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
+from tfimg.build.source_wheels import WheelMaker, add_source_wheels
 from tfimg.cli.commands.publish import publish_images
 from tfimg.cli.commands.validate import check_report_files, write_reports
 from tfimg.cli.context import Context
@@ -20,6 +21,7 @@ from tfimg.cli.options import (
     ValidationOptions,
     flag,
     option,
+    parse_day,
     values,
     with_project_file,
 )
@@ -27,14 +29,14 @@ from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.progress import render_events
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
-from tfimg.core.errors import UsageError
+from tfimg.core.errors import RequirementConflict, UsageError
 from tfimg.core.events import Event
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.text import format_size
 from tfimg.engine.buildx import parse_cache_options
 from tfimg.engine.interface import Engine
-from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages
 from tfimg.project.project import Project
 from tfimg.publish.publisher import Publisher
 from tfimg.recipe.additions import list_missing_system_packages
@@ -43,6 +45,9 @@ from tfimg.recipe.plan import Plan
 from tfimg.registry.reference import parse_repository
 from tfimg.validation.report import level_words
 from tfimg.validation.run import CheckSelection
+
+MAX_ROUNDS = 5
+"""Times that wheels are made of source before a request is refused: what one needs is known when its wheel is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +104,8 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         self._check_options(context)
         settings, project = self.settings(), self.project(context)
         if not self._is_many:
-            plan = project.plan(self.find_image(context, project))
+            project, spec = self._find_buildable(context, project, settings)
+            plan = project.plan(spec)
             _say_missing(context, plan.spec)
             engine = context.engines(self.builder)[0]
             self._build_one(context, Builder(project, engine, settings), plan)
@@ -117,6 +123,25 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         self._publish(context, project, engines[0], [spec for spec in specs if spec.identifier in green])
         raise_for_results(batch.results, needs_all=not (self.all or self.recorded))
         return 0
+
+    def _find_buildable(self, context: Context, project: Project, settings: BuildSettings) -> tuple[Project, ImageSpec]:
+        """Return the one image, and the project with the wheels that were made of source for it."""
+        for _ in range(MAX_ROUNDS):
+            try:
+                return project, self.find_image(context, project)
+            except RequirementConflict as conflict:
+                if not conflict.sources:
+                    raise
+                sources = conflict.sources
+            plain = self.find_plain_image(context, project)
+            if system := self.packages[1]:
+                plain = with_extra_packages(plain, ExtraPackages(system_packages=tuple(system)))
+            builder = Builder(project, context.engines(self.builder)[0], settings)
+            day = context.services.today if self.newest else parse_day(self.as_of, context.services.today)
+            with render_events(context) as render:
+                maker = WheelMaker(builder, plain, day or plain.cutoff, render)
+                project = add_source_wheels(maker, sources)
+        return project, self.find_image(context, project)
 
     def _publish(self, context: Context, project: Project, engine: Engine, specs: Sequence[ImageSpec]) -> None:
         """Publish images to --push, if it and they are named."""
