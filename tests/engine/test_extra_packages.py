@@ -91,7 +91,8 @@ def own(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Own:
     other = folder / "other"
     other.mkdir()
     write_wheel(other, "numpy", {"numpy/__init__.py": b""})
-    (folder / "mine.txt").write_text("ours\ntoolz<2\n")
+    # The index has fire 0.6.0 as source only.
+    (folder / "mine.txt").write_text("ours\ntoolz<2\nfire==0.6.0\n")
     (folder / "apt.txt").write_text("tree\n")
     packages = ("--requirements", str(folder / "mine.txt"), "--apt", str(folder / "apt.txt"))
     request = ("--tf", "2.15", "--python", "3.11", "--device", "cpu", "--repository", "tfimg-test/own")
@@ -105,16 +106,17 @@ def test_the_suite_is_green_and_imports_what_was_added(own: Own) -> None:
     (imports,) = (one for one in own.report["results"] if one["check"] == "environment.imports")
     assert imports["outcome"] == "passed"
     assert "7 numpy 1.26.4" in own.run(
-        "python", "-c", "import ours, toolz, numpy as n; print(ours.VALUE, n.__name__, n.__version__)"
+        "python", "-c", "import ours, toolz, fire, numpy as n; print(ours.VALUE, n.__name__, n.__version__)"
     )
     assert "tree v" in own.run("tree", "--version")
 
 
 def test_labels_and_inspect_tell_what_was_added(own: Own) -> None:
     labels = json.loads(docker("inspect", "--format", "{{json .Config.Labels}}", NAME, host=own.engine.host))
-    assert labels["tfimg.own.requirements"].split("\n") == ["ours", "toolz<2"]
+    assert labels["tfimg.own.requirements"].split("\n") == ["ours", "toolz<2", "fire==0.6.0"]
     assert labels["tfimg.own.system_packages"] == "tree"
     assert "ours==1.0 --hash=sha256:" in labels["tfimg.own.lock"]
+    assert "fire==0.6.0 --hash=sha256:" in labels["tfimg.own.lock"]
     document = run_tfimg("inspect", "--local", NAME, "--json").succeeded().documents[-1]
     assert document["contents"]["python"]["ours"] == "1.0"
     assert document["contents"]["debian"]["tree"]
