@@ -9,26 +9,27 @@ import importlib
 import os
 import shutil
 import sys
+from pathlib import Path
 
-SOURCE = "/source"
-TREE = "/tree"
+SOURCE = Path("/source")
+TREE = Path("/tree")
 
 
 def unpack():
     """Put the tree of a distribution at TREE; an archive has one folder."""
-    files = os.listdir(SOURCE)
-    if len(files) == 1 and os.path.isfile(os.path.join(SOURCE, files[0])):
-        shutil.unpack_archive(os.path.join(SOURCE, files[0]), "/unpacked")
-        (folder,) = os.listdir("/unpacked")
-        os.rename(os.path.join("/unpacked", folder), TREE)
+    files = list(SOURCE.iterdir())
+    if len(files) == 1 and files[0].is_file():
+        shutil.unpack_archive(str(files[0]), "/unpacked")
+        (folder,) = Path("/unpacked").iterdir()
+        folder.rename(TREE)
     else:
-        os.rename(SOURCE, TREE)
+        shutil.copytree(str(SOURCE), str(TREE), symlinks=True)
 
 
 def load_backend():
     """Return the object that BACKEND names."""
     # First of all: a backend may lie in the tree.
-    sys.path[:0] = [os.path.abspath(path) for path in os.environ["BACKEND_PATH"].split(":") if path]
+    sys.path[:0] = [str(Path(path).resolve()) for path in os.environ["BACKEND_PATH"].split(":") if path]
     module, _, attributes = os.environ["BACKEND"].partition(":")
     backend = importlib.import_module(module)
     for name in filter(None, attributes.split(".")):
@@ -40,14 +41,14 @@ def main(step):
     """Run one step; what the backend prints goes to stderr."""
     if step == "requires":
         unpack()
-    os.chdir(os.path.join(TREE, os.environ["SUBDIRECTORY"]))
+    os.chdir(str(TREE / os.environ["SUBDIRECTORY"]))
     # Programs that were installed to build with, such as cmake.
-    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     requires = []
     with contextlib.redirect_stdout(sys.stderr):
         backend = load_backend()
         if step == "wheel":
-            os.makedirs("/wheels")
+            Path("/wheels").mkdir()
             backend.build_wheel("/wheels")
         elif hasattr(backend, "get_requires_for_build_wheel"):
             requires = backend.get_requires_for_build_wheel()

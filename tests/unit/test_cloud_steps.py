@@ -234,7 +234,7 @@ def config(machine: StepMachine) -> dict[str, object]:
     return found
 
 
-def test_the_helper_of_ecr_is_installed_once_and_asked(ecr: StepMachine) -> None:
+def test_the_helper_of_ecr_is_installed_once_and_used(ecr: StepMachine) -> None:
     assert ecr.run("credentials").text.endswith(f"tfimg: docker-credential-ecr-login returns credentials for {ECR}\n")
     assert config(ecr) == {"credHelpers": {ECR: "ecr-login"}}
     assert (ecr.root / ".docker/config.json").stat().st_mode & 0o077 == 0
@@ -283,9 +283,9 @@ class Metadata(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         google = self.path == "/computeMetadata/v1/instance/service-accounts/default/token"
-        is_asked = self.headers["Metadata-Flavor"] == "Google" if google else self.headers["Metadata"] == "true"
+        is_metadata = self.headers["Metadata-Flavor"] == "Google" if google else self.headers["Metadata"] == "true"
         wanted = google or "resource=https%3A%2F%2Fcontainerregistry.azure.net" in self.path
-        self.answer({"access_token": "of-the-machine"} if wanted and is_asked else None)
+        self.answer({"access_token": "of-the-machine"} if wanted and is_metadata else None)
 
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -314,7 +314,7 @@ def metadata() -> Iterator[str]:
 
 @pytest.fixture
 def identity(steps: StepMachine, metadata: str) -> Callable[[str], Callable[[str], str]]:
-    """Orders a machine of a cloud, whose metadata service is here; returns what the step prints for a host."""
+    """Orders a machine of a cloud, whose metadata service is local; returns what the step prints for a host."""
 
     def order(cloud: str) -> Callable[[str], str]:
         def run(host: str) -> str:
@@ -350,11 +350,11 @@ def test_the_machine_s_identity_is_a_login_for_tfimg(
 ) -> None:
     assert identity(cloud)(metadata) == f"tfimg: docker-credential-tfimg-machine returns credentials for {metadata}\n"
 
-    def run_here(argv: list[str], text: bytes) -> str:
+    def run_locally(argv: list[str], text: bytes) -> str:
         program = [str(steps.root / "bin" / argv[0]), *argv[1:]]
         return subprocess.run(program, input=text, capture_output=True, check=True).stdout.decode()
 
-    found = find_credentials(metadata, steps.root / ".docker/config.json", run_here)
+    found = find_credentials(metadata, steps.root / ".docker/config.json", run_locally)
     assert found == Credentials(username=name, password=password)
 
 

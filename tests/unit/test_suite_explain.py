@@ -185,7 +185,7 @@ def test_the_table_is_in_order() -> None:
 
 
 def test_no_cause_hides_itself() -> None:
-    """Two that lead to each other would both be left out."""
+    """Two that name each other would both be left out."""
     left = {name: set(one.leads_to) for name, one in BY_NAME.items()}
     while ends := {name for name, after in left.items() if not after & left.keys()}:
         left = {name: after for name, after in left.items() if name not in ends}

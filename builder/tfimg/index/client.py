@@ -154,7 +154,7 @@ def _is_wheel(name: object) -> bool:
 
 
 def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArchive | None:
-    """Return a source archive of a page; None for what is none, or is yanked."""
+    """Return a source archive of a page; None for another file, and a yanked one."""
     if not isinstance(name, str) or len(name) > MAX_SOURCE_NAME or file.get("yanked"):
         return None
     try:

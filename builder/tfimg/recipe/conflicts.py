@@ -513,7 +513,7 @@ class _Search:
             raise _TimeIsUp
         if seconds > SAY_AFTER and not self._said:
             self._said.append("said")
-            self.report(InfoEvent(text="Looking for what stands in the way, and for what would work"))
+            self.report(InfoEvent(text="Looking for what does not fit, and for what would"))
         chosen, wanted, freed = resolver or self.resolver, tuple(requirements), tuple(free)
         key = (chosen.spec.identifier, len(chosen.lock), chosen.day, chosen.promised, wanted, freed)
         if key not in self._resolved:
