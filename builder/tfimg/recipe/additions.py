@@ -24,7 +24,7 @@ class Addition:
     """A package that extra packages bring; days and sizes are None if the index does not state them.
 
     `before` is the version that the image has without it, `fix` what that version fixed. `newest` is the newest release
-    of the day for the image's Python, if it is another one.
+    of the day for the image's Python, if that differs.
     """
 
     name: str
