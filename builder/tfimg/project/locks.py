@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -196,7 +197,7 @@ class Locks:
 
         Raises as `add_packages`, and `LockError` for a wheel whose hash is not stated.
         """
-        text, known = "", len(requested.notes)
+        text, known, started = "", len(requested.notes), time.monotonic()
         resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
         while requested.requirements and not text:
             try:
@@ -205,10 +206,10 @@ class Locks:
                 pins = [one for one in requested.pinned if name_of(one) not in resolver.versions]
                 systems = find_foreign(self.services.index(), pins[:MAX_PAGES])
                 if not systems:
-                    raise self._explain(resolver, requested.requirements, error, on_event) from None
+                    raise self._explain(resolver, requested.requirements, error, started, on_event) from None
                 requested = without_foreign(requested, systems)
                 continue
-            text = self._format_extra(resolver, requested.requirements, found, on_event)
+            text = self._format_extra(resolver, requested.requirements, found, started, on_event)
             check_hashes(requested, text)
             break
         if not (requested.requirements or system_packages):
@@ -217,7 +218,12 @@ class Locks:
         return with_extra_packages(spec, own), requested.notes[known:]
 
     def _format_extra(
-        self, resolver: Resolver, requirements: Sequence[str], found: Sequence[Package], on_event: OnEvent
+        self,
+        resolver: Resolver,
+        requirements: Sequence[str],
+        found: Sequence[Package],
+        started: float,
+        on_event: OnEvent,
     ) -> str:
         """Return the requirement file of extra packages. Raises `RequirementConflict` for old releases; `LockError`."""
         versions: dict[str, str] = {package.name: str(package.version) for package in found}
@@ -225,13 +231,18 @@ class Locks:
         named_versions = {name: versions[name] for name in named if name in versions}
         old = find_old_releases(self.releases(resolver), resolver.spec, named_versions, requirements, resolver.day)
         if refused := next((one for one in old if one.is_refused), None):
-            raise self._explain(resolver, requirements, refused, on_event)
+            raise self._explain(resolver, requirements, refused, started, on_event)
         own = resolver.format(requirements, found)
         require_one_cuda(resolver.spec, resolver.lock, own)
         return own
 
     def _explain(
-        self, resolver: Resolver, requirements: Sequence[str], cause: errors.LockError | OldRelease, on_event: OnEvent
+        self,
+        resolver: Resolver,
+        requirements: Sequence[str],
+        cause: errors.LockError | OldRelease,
+        started: float,
+        on_event: OnEvent,
     ) -> errors.LockError:
         """Return the refusal of extra packages. Raises `LockError` if an index states no upload times."""
         if isinstance(cause, errors.LockError) and resolver.as_of != resolver.today:
@@ -242,6 +253,7 @@ class Locks:
             cause,
             releases=self.releases,
             find_images=partial(self._find_images, resolver.spec, resolver.as_of),
+            started=started,
             on_event=on_event,
         )
 

@@ -116,7 +116,8 @@ SYSTEM_PACKAGES: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 """Package → Debian's packages that its wheel needs beside those of an image, and a remark.
 
-Libraries that a wheel is linked with and does not contain, or programs that the package starts.
+Libraries that a wheel is linked with and does not contain (read from its dynamic sections: lightgbm 4.7.0,
+rasterio 1.4.4, opencv-python 4.9.0.80), or programs that the package starts, as its documentation says.
 """
 
 

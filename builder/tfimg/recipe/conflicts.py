@@ -92,12 +92,13 @@ def explain_conflict(
     *,
     releases: Callable[[Resolver], Releases],
     find_images: FindImages,
+    started: float,
     on_event: OnEvent = ignore,
 ) -> LockError:
     """Return the refusal of requirements that have no solution together with an image, or only with an old release.
 
     `cause` is an error with uv's proof, or that release. A way out is named only if the whole request resolves
-    with it. No resolution begins after `MAX_SECONDS`.
+    with it. No resolution begins `MAX_SECONDS` after `started`, a value of `time.monotonic`.
     """
     old = cause if isinstance(cause, OldRelease) else None
     newest = f"{old.name}=={old.newest}" if old else None
@@ -107,6 +108,7 @@ def explain_conflict(
         releases=releases,
         find_images=find_images,
         report=on_event,
+        started=started,
         old=old,
     )
     try:
@@ -200,8 +202,8 @@ class _Search:
     releases: Callable[[Resolver], Releases]
     find_images: FindImages
     report: OnEvent
+    started: float
     old: OldRelease | None = None
-    started: float = field(default_factory=time.monotonic)
     _said: list[str] = field(default_factory=list)
     _resolved: dict[tuple[object, ...], dict[str, str] | None] = field(default_factory=dict)
 
@@ -238,9 +240,15 @@ class _Search:
     def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[_Attempt]:
         """Yield the ways out that resolve with the whole request, the nearest first."""
         attempts = [attempt for problem in problems for attempt in problem.attempts]
-        if len(problems) > 1:
-            attempts = [lambda: self._combine(problems), *attempts]
         found: list[str] = []
+        if len(problems) > 1:
+            try:
+                combined = self._try(lambda: self._combine(problems))
+            except (_TimeIsUp, NetworkError):
+                return
+            if combined:
+                yield combined.text
+                return
         for start in range(0, len(attempts), MAX_RESOLUTIONS):
             try:
                 tried = list(map_in_threads(self._try, attempts[start : start + MAX_RESOLUTIONS], MAX_RESOLUTIONS))
