@@ -219,6 +219,8 @@ class _Search:
         attempts = list(self._find_fixes(problems))
         fixes = [attempt.text for attempt in attempts]
         default = f"Loosen or leave out {'the requirement' if len(problems) == 1 else 'these requirements'}."
+        if problems and not problems[0].attempts and error is not None:
+            default = f"{default[:-1]}; the object of --json has what uv says as `proof`."
         if self.old and not fixes:
             fixes = [attempt.text for attempt in self._find_fixes([self._take_old(self.old)])]
         step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
