@@ -249,7 +249,7 @@ class _Search:
             except (_TimeIsUp, NetworkError):
                 return
             if combined:
-                yield combined.text
+                yield combined
                 return
         for start in range(0, len(attempts), MAX_RESOLUTIONS):
             try:
