@@ -248,11 +248,11 @@ def test_a_module_of_commands_imports_at_its_top() -> None:
     assert late == []
 
 
-HEAVY = ("cyclopts", "docker", "rich", "jinja2", "requests", "cryptography")
+HEAVY = ("docker", "rich", "jinja2", "requests", "cryptography")
 LOADS = {
     "the API": ("import tfimg", (*HEAVY, "pydantic", "ruamel", "packaging", "tfimg.core")),
     "the parser": ("import tfimg.cli.app", (*HEAVY, "pydantic", "ruamel", "packaging")),
-    "options": ("import tfimg.cli.options", (*HEAVY[1:], "pydantic", "ruamel", "packaging")),
+    "options": ("import tfimg.cli.options", (*HEAVY, "pydantic", "ruamel", "packaging")),
     "resolve and list": (
         "from tfimg.cli.app import load_command; load_command('resolve'); load_command('list')",
         ("docker", "jinja2", "requests", "cryptography"),

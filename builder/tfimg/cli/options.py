@@ -8,9 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from tfimg.cli.values import (
     complete_gpus,
@@ -43,47 +41,85 @@ if TYPE_CHECKING:
 
 Check = Callable[[str], object]
 
+
 # Declarations of options
 
 
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """How a command's field is read, completed and described. `names` are those of an option; an argument has none.
+
+    `parse` makes the value of a text, `check` only tests it; both raise `ValueError` with the rest of a sentence.
+    `choices` are the only texts, unless a function parses them.
+    """
+
+    help: str
+    metavar: str
+    names: tuple[str, ...]
+    is_flag: bool
+    is_repeatable: bool
+    is_required: bool
+    check: Check | None = None
+    parse: Check | None = None
+    completer: Callable[[], Iterable[str]] | None = None
+    choices: tuple[str, ...] = ()
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return self.names[0] if self.names else self.metavar
+
+    @property
+    def title(self) -> str:
+        """The names and the value in help."""
+        names = ", ".join(self.names)
+        return names if self.is_flag else f"{names} {self.metavar}".strip()
+
+
 def argument(text: str, metavar: str, *, default: Any = MISSING, check: Check = require_text, **settings: Any) -> Any:
-    """Declare a positional argument; its field stands before `_: KW_ONLY`. More `settings` are those of Cyclopts."""
-    return _declare(text, default, check, metavar=metavar, **settings)
+    """Declare a positional argument; its field stands before `_: KW_ONLY`. More `settings` are those of `Parameter`."""
+    return _declare(text, default, check=check, metavar=metavar, **settings)
 
 
-def option(
-    text: str,
-    metavar: str | None = None,
-    *,
-    default: Any = None,
-    check: Check = require_text,
-    parse: Check | None = None,
-    **settings: Any,
-) -> Any:
-    """Declare an option with one value, which is parsed or checked; both raise `ValueError` with a sentence's rest."""
-    if parse:
-        settings["converter"] = lambda _type, tokens: parse(tokens[0].value)
-        return _declare(text, default, None, metavar=metavar, **settings)
-    return _declare(text, default, check, metavar=metavar, **settings)
+def option(text: str, metavar: str | None = None, *, default: Any = None, **settings: Any) -> Any:
+    """Declare an option with one value, which is parsed or checked."""
+    return _declare(text, default, **{"metavar": metavar, "check": require_text, **settings})
 
 
 def values(text: str, metavar: str, *, check: Check = require_text, **settings: Any) -> Any:
-    return _declare(f"{text}; repeatable", (), check, metavar=metavar, **settings)
+    return _declare(f"{text}; repeatable", (), metavar=metavar, check=check, **settings)
 
 
 def flag(text: str, **settings: Any) -> Any:
-    return _declare(text, False, None, **settings)
+    return _declare(text, False, **settings)
 
 
-def _declare(text: str, default: Any, check: Check | None, **settings: Any) -> Any:
-    if check:
+def _declare(text: str, default: Any, **settings: Any) -> Any:
+    return field(default=default, metadata={"help": text, **settings})
 
-        def validate(_type: object, value: str | Sequence[str] | None) -> None:
-            for text in (value,) if isinstance(value, str) else value or ():
-                check(text)
 
-        settings["validator"] = validate
-    return field(default=default, metadata={"parameter": Parameter(help=text, **settings)})
+def list_parameters(command: type[Command]) -> dict[str, Parameter]:
+    """Return what the command line sets of a command, by field: arguments first, then options as help shows them."""
+    hints, found = get_type_hints(command), {}
+    for one in sorted(fields(command), key=lambda one: (one.kw_only, one.name not in command.__annotations__)):
+        if "help" not in one.metadata:
+            continue
+        settings, hint = dict(one.metadata), hints[one.name]
+        parts = [part for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
+        choices = get_args(parts[0]) if parts else ()
+        name = settings.pop("name", None) or f"--{one.name.replace('_', '-')}"
+        names = (name,) if isinstance(name, str) else name
+        settings["metavar"] = settings.get("metavar") or "|".join(choices) or one.name.upper()
+        found[one.name] = Parameter(
+            names=names if one.kw_only else (),
+            is_flag=hint is bool,
+            is_repeatable=get_origin(hint) is tuple,
+            is_required=one.default is MISSING,
+            choices=choices,
+            **settings,
+        )
+    return found
 
 
 # Options of several commands

@@ -116,27 +116,27 @@ def lower_device(text: str) -> str:
     return text.lower()
 
 
-def complete_identifiers(_context: object = None) -> Sequence[str]:
+def complete_identifiers() -> Sequence[str]:
     return [spec.identifier for spec in _list_specs()]
 
 
-def complete_releases(_context: object) -> Sequence[str]:
+def complete_releases() -> Sequence[str]:
     releases = list(dict.fromkeys(spec.tensorflow for spec in _list_specs()))
     return [*dict.fromkeys(release.rpartition(".")[0] for release in releases), *releases, "latest"]
 
 
-def complete_gpus(_context: object) -> Sequence[str]:
+def complete_gpus() -> Sequence[str]:
     gpus = _read_matrix().gpus
     return [*gpus, *(name for names in gpus.values() for name in names)]
 
 
-def complete_variants(_context: object) -> Sequence[str]:
+def complete_variants() -> Sequence[str]:
     from tfimg.matrix.schema import RUNTIME
 
     return [RUNTIME, *_read_matrix().variants]
 
 
-def complete_platforms(_context: object) -> Sequence[str]:
+def complete_platforms() -> Sequence[str]:
     return list(dict.fromkeys(spec.platform for spec in _list_specs()))
 
 

@@ -7,12 +7,10 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
-
-from cyclopts import Parameter
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
@@ -106,7 +104,7 @@ class Run(Command, LocalImageOptions, ContainerOptions):
       tfimg run tfimg/tensorflow:2.15 -v $PWD:/work -w /work -- python train.py
     """
 
-    program: tuple[str, ...] = field(default=(), metadata={"parameter": Parameter(parse=False)})
+    program: tuple[str, ...] = ()
 
     def run(self, context: Context) -> int:
         return self.start(context, self.image, self.program)
