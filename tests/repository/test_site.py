@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from support.cli_options import option_names
 from support.paths import ROOT
@@ -112,7 +113,7 @@ def test_every_key_of_the_matrix_and_of_a_policy_is_described(pages: Mapping[str
     from tfimg.matrix.schema import Matrix
 
     for name, model in {"matrix": Matrix, "policy": PolicyFile}.items():
-        schema = model.model_json_schema()
+        schema = TypeAdapter(model).json_schema()
         found = words(pages[f"reference/{name}-format.html"])
         for part in (schema, *schema["$defs"].values()):
             assert part["properties"].keys() <= found

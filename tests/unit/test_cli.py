@@ -412,8 +412,8 @@ MISSPELT = {
     "lists the commands.",
     "engine upp": "`tfimg engine` has no command 'upp'. Did you mean `tfimg engine up`? `tfimg engine --help` lists "
     "the commands.",
-    "resolve --explain=yes": "`tfimg resolve`: --explain takes no value. For example: `tfimg resolve --tf 2.15 --cuda 12 "
-    "--json`. `tfimg resolve --help` lists its options.",
+    "resolve --explain=yes": "`tfimg resolve`: --explain takes no value. For example: `tfimg resolve --tf 2.15 --cuda "
+    "12 --json`. `tfimg resolve --help` lists its options.",
     "run a --gpus 0 --no-gpu": "`tfimg run`: --gpus and --no-gpu cannot be combined. Leave out all but one.",
     "cloud-init --cloud gcp --image a/b --public-key x": "`tfimg cloud-init` needs one of --jupyter and --command. "
     "`tfimg cloud-init --help` describes them.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -256,7 +256,7 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
     Raises `LockError` when there is no solution, `NetworkError`.
     """
     # NVIDIA's wheels for a CUDA may be newer than the day, as in images of the matrix.
-    latest = newer.model_copy(update={"as_of": max(newer.as_of, spec.cutoff)})
+    latest = replace(newer, as_of=max(newer.as_of, spec.cutoff))
     query = make_query(spec, latest, find_links)
     links = [hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
     asked = repr((query, spec.wheel, *links))

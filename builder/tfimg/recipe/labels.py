@@ -182,7 +182,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         "libtpu": spec.libtpu,
         "numpy": spec.numpy,
         "keras": spec.keras,
-        "constraints": [constraint.model_dump() for constraint in spec.constraints],
+        "constraints": [asdict(constraint) for constraint in spec.constraints],
         "tags": list(list_tags(spec, repository=repository)),
         **asdict(status),
         "host_machines": [asdict(machine) for machine in status.host_machines] or None,
