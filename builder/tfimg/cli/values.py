@@ -147,11 +147,11 @@ def _list_specs() -> Sequence[ImageSpec]:
 
 
 def _read_matrix() -> Matrix:
-    from tfimg.core.paths import find_workspace
-    from tfimg.matrix.load import parse_matrix
+    from tfimg.core.paths import find_workspace, state_folder
+    from tfimg.matrix.checked import load_matrix
 
-    path = find_workspace(os.environ).matrix
-    return parse_matrix(path.read_text(encoding="utf-8"), source=path.name, today=datetime.now(UTC).date())
+    path, cache = find_workspace(os.environ).matrix, state_folder(os.environ) / "cache"
+    return load_matrix(path.read_text("utf-8"), source=path.name, today=datetime.now(UTC).date(), cache=cache)
 
 
 @contextmanager

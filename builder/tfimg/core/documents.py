@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from functools import cache
@@ -10,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import from_json
+
+from tfimg.core.files import digest_of as digest_of
 
 MAX_BYTES = 8 << 20
 """Default size limit of a document in bytes: registries must accept manifests of 4 MiB (OCI distribution specification
@@ -31,11 +32,6 @@ def _validator_of(model: Any) -> Callable[[Any], Any]:
     if isinstance(model, type) and issubclass(model, BaseModel):
         return model.model_validate  # built at first use, which pydantic guards against other threads from 2.14 on
     return TypeAdapter(model).validate_python
-
-
-def digest_of(content: bytes) -> str:
-    """Return `sha256:…` of bytes."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 class InvalidDocument(ValueError):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import InvalidDocument, parse_document
 from tfimg.core.errors import InvalidWheel, LockError
 from tfimg.core.files import hash_file, write_atomically
 from tfimg.core.paths import Workspace
@@ -262,6 +261,8 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
     asked = repr((query, spec.wheel, *links))
     kept = services.state / "locks" / f"{spec.runtime}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
     if kept.is_file():
+        from tfimg.core.documents import InvalidDocument, parse_document  # pydantic, which few commands need
+
         try:
             return parse_document(dict[str, str], kept.read_bytes())
         except InvalidDocument:

@@ -20,8 +20,8 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import digest_of
 from tfimg.core.errors import LockError, NetworkError
+from tfimg.core.files import digest_of
 from tfimg.core.process import NETWORK_FAILURE, CommandFailed, last_line, run
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import partial
 
-from rich.text import Text
-
 from tfimg.advisories.audit import find_expired, raise_for_expired
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
@@ -104,20 +102,22 @@ def _print_rows(rows: Sequence[RowFindings]) -> None:
     """Print a line for each row of the matrix, and a column for each field: how many facts agree."""
     findings = [finding for row in rows for finding in row.findings]
     fields = list(dict.fromkeys(finding.field for finding in findings))
+    colours = {"wrong": "red", "not stated": "yellow", "agree": "green"}
     cells = [(f"rows[{row.row}]", ", ".join(row.tensorflow), *(_cell(row, field) for field in fields)) for row in rows]
-    print_rows(("ROW", "IS", *map(str.upper, fields)), cells)
+    columns = ("ROW", "IS", *map(str.upper, fields))
+    print_rows(columns, cells, colours=dict.fromkeys(columns, colours))
     for finding in findings:
         if finding.verdict == "not stated":
             print(f"{finding.path}: {finding.message}")
 
 
-def _cell(row: RowFindings, field: str) -> str | Text:
+def _cell(row: RowFindings, field: str) -> str:
     verdicts = [finding.verdict for finding in row.findings if finding.field == field]
     if mismatches := verdicts.count("disagrees"):
-        return Text(f"{mismatches} of {len(verdicts)} wrong", style="red")
+        return f"{mismatches} of {len(verdicts)} wrong"
     if not_stated := verdicts.count("not stated"):
-        return Text(f"{not_stated} not stated", style="yellow")
-    return Text(f"{len(verdicts)} agree", style="green") if verdicts else "-"
+        return f"{not_stated} not stated"
+    return f"{len(verdicts)} agree" if verdicts else "-"
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.markup import escape
-from rich.table import Table
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
@@ -18,15 +15,10 @@ from tfimg.cli.options import (
     flag,
     output_option,
 )
-from tfimg.cli.output.tables import (
-    coloured,
-    print_first_fitting,
-    print_table,
-    table_text,
-)
+from tfimg.cli.output.streams import fold
+from tfimg.cli.output.tables import COLOURS, Table, print_table
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
-from tfimg.core.levels import Level
 from tfimg.recipe.support import (
     FULL_COLUMNS,
     SUPPORT_FORMS,
@@ -85,33 +77,20 @@ class ShowMatrix(Command, RepositoryOptions):
 
 
 def print_support(rows: Sequence[Support]) -> None:
-    tables = (_support_table(rows, columns) for columns in SUPPORT_FORMS)
-    print_first_fitting(tables, lambda needed: needed.maximum)
+    print_table(_support_table(rows, columns) for columns in SUPPORT_FORMS)
 
 
 def print_notes(rows: Sequence[Support]) -> None:
-    notes = Table(box=None, show_header=False, pad_edge=False)
     for note in list_notes(rows):
-        notes.add_row(escape(note))
-    print_table(notes)
+        print(fold(note) if sys.stdout.isatty() else note)
 
 
 def support_text(rows: Sequence[Support]) -> str:
     """Return the support table and its notes as plain text for a file."""
-    table = table_text(_support_table(rows, FULL_COLUMNS))
+    table = _support_table(rows, FULL_COLUMNS).render()
     return table + "\n" + "".join(f"{note}\n" for note in list_notes(rows))
 
 
 def _support_table(rows: Sequence[Support], columns: Columns) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for name, _ in columns:
-        table.add_column(name.upper(), overflow="fold")
-    for row in rows:
-        table.add_row(*(_colour_levels(name, escape(text(row))) for name, text in columns))
-    return table
-
-
-def _colour_levels(column: str, text: str) -> str:
-    if column != "proven":
-        return text
-    return re.sub("|".join(Level), lambda found: coloured(found[0]), text)
+    cells = [[text(row) for _, text in columns] for row in rows]
+    return Table([name.upper() for name, _ in columns], cells, colours={"PROVEN": COLOURS}, gap=1)

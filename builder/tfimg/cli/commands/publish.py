@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from fnmatch import fnmatchcase
 
-from rich.text import Text
-
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
@@ -24,7 +22,7 @@ from tfimg.cli.options import (
     with_project_file,
 )
 from tfimg.cli.output.progress import render_events
-from tfimg.cli.output.tables import Cell, print_rows
+from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.core.errors import (
     ImageMissing,
@@ -45,8 +43,7 @@ from tfimg.publish.renew import Renewed, Renewer
 from tfimg.publish.repository import SignedRepository
 from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
-STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"}
-"""Styles of verdicts."""
+DECISION_COLOURS = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow", "failed": "red"}
 
 
 PACKAGES = ("requirements", "with_packages", "apt")
@@ -237,12 +234,11 @@ def _print_results(context: Context, images: Sequence[PublishResult], *, event: 
         for image in images:
             context.emit({"event": event, **image.to_json()})
         return
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for image in images:
         if image.failure:
             why = image.failure.what.splitlines()[0]
-            rows.append((image.identifier, "-", "-", Text("failed", style="red"), why))
+            rows.append((image.identifier, "-", "-", "failed", why))
         for decision in image.decisions:
-            verdict = Text(decision.verdict, style=STYLES[decision.verdict])
-            rows.append((image.identifier, image.level or "-", decision.tag, verdict, decision.why))
-    print_rows(("IMAGE", "LEVEL", "TAG", "DECISION", "WHY"), rows)
+            rows.append((image.identifier, image.level or "-", decision.tag, decision.verdict, decision.why))
+    print_rows(("IMAGE", "LEVEL", "TAG", "DECISION", "WHY"), rows, colours={"DECISION": DECISION_COLOURS})
