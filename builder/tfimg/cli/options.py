@@ -8,7 +8,17 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tfimg.cli.values import (
     complete_gpus,
@@ -78,8 +88,10 @@ class Parameter:
 
 
 def argument(text: str, metavar: str, *, default: Any = MISSING, check: Check = require_text, **settings: Any) -> Any:
-    """Declare a positional argument; its field stands before `_: KW_ONLY`. More `settings` are those of `Parameter`."""
-    return _declare(text, default, check=check, metavar=metavar, **settings)
+    """Declare a positional argument. More `settings` are those of `Parameter`."""
+    return field(
+        default=default, kw_only=False, metadata={"help": text, "metavar": metavar, "check": check, **settings}
+    )
 
 
 def option(text: str, metavar: str | None = None, *, default: Any = None, **settings: Any) -> Any:
@@ -96,7 +108,19 @@ def flag(text: str, **settings: Any) -> Any:
 
 
 def _declare(text: str, default: Any, **settings: Any) -> Any:
-    return field(default=default, metadata={"help": text, **settings})
+    return field(default=default, kw_only=True, metadata={"help": text, **settings})
+
+
+Group = TypeVar("Group")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def option_group(group: type[Group]) -> type[Group]:
+    """Make a class of options that commands inherit.
+
+    Only a command is made and compared: to compile these functions for each group took as long as a bare interpreter.
+    """
+    return dataclass(frozen=True, init=False, repr=False, eq=False)(group)
 
 
 def list_parameters(command: type[Command]) -> dict[str, Parameter]:
@@ -146,7 +170,7 @@ def output_option(text: str = "write to a file instead of standard output") -> A
 # Groups of options
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Command:
     """Base of all commands: a command's fields are its options, and `run` executes it."""
 
@@ -161,28 +185,28 @@ class Command:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@option_group
 class Patterns:
     """Arguments that select images."""
 
     patterns: tuple[str, ...] = pattern_arguments()
 
 
-@dataclass(frozen=True)
+@option_group
 class LocalImageOptions:
     """An image in the engine."""
 
     image: str = argument("name or digest of an image in the engine", "IMAGE")
 
 
-@dataclass(frozen=True)
+@option_group
 class RemoteImage:
     """An image in a registry."""
 
     image: str = remote_image_argument()
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class PlatformOptions:
     """The platform of an image in an index of several."""
 
@@ -207,7 +231,7 @@ class PlatformOptions:
         return replace(reference, digest=digest, tag=tag)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class EachPlatformOptions:
     """One of the platforms of a tag that is an index, or each of them."""
 
@@ -222,14 +246,14 @@ class EachPlatformOptions:
         return parse_platform(self.platform) if self.platform else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RepositoryOptions:
     """The repository of images' tags, if it is not the matrix's."""
 
     repository: str | None = option("repository of the tags (default: the matrix's)", "NAME")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class FindLinksOptions:
     """Wheels that no package index has."""
 
@@ -238,7 +262,7 @@ class FindLinksOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class IdentifierOptions:
     """What an image is, if its label does not say it."""
 
@@ -247,7 +271,7 @@ class IdentifierOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class LevelOptions:
     """What a validation has to prove."""
 
@@ -261,14 +285,14 @@ class LevelOptions:
         return Level(self.level) if self.level else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ReinstateOptions:
     """Whether a withdrawn image may have tags again."""
 
     reinstate: bool = flag("cancel the withdrawals of an image: its promotion names them")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ValidationOptions(FindLinksOptions, LevelOptions):
     """What a validation has to prove, and where its report is written."""
 
@@ -276,14 +300,14 @@ class ValidationOptions(FindLinksOptions, LevelOptions):
     record: bool = flag("write what is proven into the checkout, as records of the image's level")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RegistryOptions:
     """How registries are reached."""
 
     plain_http: bool = flag("connect without TLS; a registry of this machine needs no option")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class BaseOptions:
     """Options of the base image."""
 
@@ -320,7 +344,7 @@ class BaseOptions:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class FreshBase(BaseOptions):
     """Options of the base image of a build."""
 
@@ -331,7 +355,7 @@ class FreshBase(BaseOptions):
         return replace(super().base_settings(), renew_base=self.renew_base)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class BuilderOptions:
     """Where images are built, if not on the engine at hand."""
 
@@ -345,7 +369,7 @@ REQUEST = {
 """Options of a request beside --device → fields of `tfimg.matrix.conditions.Request`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class VersionOptions:
     """Options that describe an image and its machine, without the device."""
 
@@ -381,7 +405,7 @@ class VersionOptions:
         return Request(**{name: vars(self)[name] for name in REQUEST.values()})
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RequestOptions(VersionOptions):
     """Options that describe an image."""
 
@@ -397,7 +421,7 @@ class RequestOptions(VersionOptions):
         return [flag for flag, name in options.items() if vars(self)[name] is not None]
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class SelectionOptions(Patterns, RequestOptions, BuilderOptions, RepositoryOptions):
     """Options that select images to build by patterns or by a request, and say where they are built."""
 
@@ -406,7 +430,7 @@ MAX_PACKAGE_FILE = 1 << 20
 """Bytes of a requirement file; one with 300 packages and their hashes has 100,000."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ExtraPackageOptions:
     """Extra packages of images."""
 
@@ -487,7 +511,7 @@ def parse_day(text: str | None, today: date) -> date | None:
     return day
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class WheelOptions(SelectionOptions):
     """Options that select images of the matrix, or make one of a wheel of the user's own."""
 
@@ -533,7 +557,7 @@ class WheelOptions(SelectionOptions):
         return with_variant(spec, self.variant, matrix.variants) if self.variant else spec
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ImageOptions(WheelOptions, ExtraPackageOptions, FindLinksOptions):
     """Options that say which images are built."""
 
@@ -588,7 +612,7 @@ def select_buildable(
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class AdvisoryOptions:
     """Where advisories come from."""
 

@@ -21,7 +21,7 @@ from tfimg.cli.values import complete_variants
 from tfimg.matrix.support_ends import describe_ended
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ListImages(Command, Patterns, RepositoryOptions):
     """List the images of the matrix.
 
@@ -80,7 +80,7 @@ def format_supported_until(day: str | None, today: date) -> str:
     return f"{day}{' (ended)' if day < today.isoformat() else ''}" if day else "-"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Resolve(Command, RequestOptions, RepositoryOptions):
     """Say which image a request means, or why none does.
 

@@ -14,7 +14,7 @@ from tfimg.engine.connect import PrivateEngine, install_missing, set_up_emulatio
 from tfimg.engine.interface import Engine
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EngineUp(Command):
     """Use the engine that runs, else start a private one.
 

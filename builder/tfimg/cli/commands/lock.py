@@ -29,7 +29,7 @@ from tfimg.recipe.generated_files import GeneratedFiles
 from tfimg.recipe.lock import read_packages, resolve_installer_lock, resolve_locks
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LockImages(Command, AdvisoryOptions, Patterns):
     """Resolve locks as of each release's time and write them, or move vulnerable packages to fixed versions.
 
@@ -176,7 +176,7 @@ def _format_images(images: Iterable[str]) -> str:
     return first + (f" and {len(rest)} more" if rest else "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
     """Find known vulnerabilities of what locks install, or of all packages of images.
 

@@ -30,7 +30,7 @@ MAX_BYTES = 1 << 20
 """Bytes that are read of a file: a table of eight GPUs has 4,300, and /dev/zero has no end."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Which(Command, VersionOptions, RepositoryOptions):
     """Say which image fits this machine's GPU and driver, and which do not.
 

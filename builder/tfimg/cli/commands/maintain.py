@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from tfimg.advisories.audit import find_expired, raise_for_expired
@@ -31,7 +31,7 @@ from tfimg.validation.host_run import MAX_BYTES, judge_host_run, parse_host_run
 from tfimg.validation.record import format_image_record, make_image_record, schema_text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Sync(Command):
     """Add releases that the package index has and the matrix lacks.
 
@@ -130,7 +130,6 @@ class Render(Command):
     """
 
     patterns: tuple[str, ...] = pattern_arguments("print the Dockerfiles of these images instead: 2.15, '*-cpu-py3.11'")
-    _: KW_ONLY
     check: bool = flag("write nothing; fail if a file is out of date")
 
     def run(self, context: Context) -> int:

@@ -34,7 +34,7 @@ FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 """Ends of file names → the form that they ask for; any other end asks for the table."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ShowMatrix(Command, RepositoryOptions):
     """Show which versions are compatible with each release, and what is proven.
 

@@ -20,7 +20,7 @@ from tfimg.recipe.labels import describe_extra_packages
 from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PlanBuilds(Command, ImageOptions):
     """List the images that a build would make, say how it makes a single one, or share them out over machines.
 

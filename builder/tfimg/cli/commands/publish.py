@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from tfimg.cli.context import Context
@@ -70,7 +70,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     patterns: tuple[str, ...] = pattern_arguments(
         "identifiers or globs: 2.15, '*-cpu-py3.11'; with --renew more images of registries"
     )
-    _: KW_ONLY
     repository: str | None = option(
         "repository of the images in the engine (default: the matrix's)", "NAME", name="--from"
     )

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +20,7 @@ from tfimg.cli.options import (
     argument,
     flag,
     option,
+    option_group,
     values,
 )
 from tfimg.cli.values import positive_number
@@ -30,7 +31,7 @@ PASSED_ON = ("volume", "publish", "env", "user", "workdir", "name")
 """Fields that become options of `docker run` of the same name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class GpuOptions:
     """The accelerators of a container."""
 
@@ -41,7 +42,7 @@ class GpuOptions:
     alternatives: ClassVar[tuple[tuple[str, str], ...]] = (("--gpus", "gpus"), ("--no-gpu", "no_gpu"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ContainerOptions(GpuOptions, IdentifierOptions):
     """Options of a container in the foreground."""
 
@@ -96,7 +97,7 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
                 yield from (f"--{name}", value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Run(Command, LocalImageOptions, ContainerOptions):
     """Start a container with the flags that the image's device needs.
 
@@ -126,7 +127,6 @@ class Shell(Command, ContainerOptions):
     """
 
     image: str | None = argument("an image in the engine (default: its newest of variant dev)", "IMAGE", default=None)
-    _: KW_ONLY
 
     def run(self, context: Context) -> int:
         image = self.image or find_newest(context.services.runner().list_images(), ("dev",))
@@ -145,7 +145,6 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
     image: str | None = argument(
         "an image in the engine (default: its newest of variant jupyter or dev)", "IMAGE", default=None
     )
-    _: KW_ONLY
     volume: str | None = option("folder of the machine for notebooks and data", "DIR", name=("--volume", "-v"))
     port: int | None = option(
         "port on 127.0.0.1 (default: a free one)", "PORT", parse=partial(positive_number, limit=65535)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
@@ -49,7 +49,6 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
     """
 
     image: str = argument("REGISTRY/NAME:TAG; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY:TAG")
-    _: KW_ONLY
     to: tuple[str, ...] = values(
         "an image of the tag's history, by its digest or the first 12 digits; of an index, one of each platform",
         "DIGEST",
@@ -119,7 +118,6 @@ class Withdraw(Command, SigningOptions):
     """
 
     image: str = argument("REGISTRY/NAME@sha256:…, or 12 or more of the digits", "REPOSITORY@DIGEST")
-    _: KW_ONLY
     reason: str | None = option("reason, which `verify` and `pull` print", "TEXT", check=require_reason)
     advisory: tuple[str, ...] = values("reason: the image is vulnerable to this advisory", "ID", check=require_advisory)
     tag: tuple[str, ...] = values(
@@ -178,7 +176,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
 
     target: str = argument("REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY")
     tag: str | None = argument("follow this tag from where it points now", "TAG", default=None)
-    _: KW_ONLY
     limit: int = option(
         "moves of the tag, or newest builds of the repository, that are read (default: 20)",
         "N",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -145,7 +145,7 @@ class Pull(Verify):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
     """Show an image's row, contents and attestations, and who signed it.
 
@@ -218,7 +218,6 @@ class Compare(Command, TrustedKeyOptions):
 
     before: str = remote_image_argument()
     after: str = remote_image_argument()
-    _: KW_ONLY
     local: bool = flag("read images of the engine")
     markdown: bool = flag("print Markdown for a changelog")
 
@@ -250,7 +249,6 @@ class Save(Command, RequirementOptions, PlatformOptions):
     path: str = argument(
         "folder to write, an OCI image layout; or a file that ends in .tar: the same, packed", "DIR", check=require_text
     )
-    _: KW_ONLY
     public_key: tuple[str, ...] = values(
         "public key of a publisher whom you trust: the image is verified first, and the key goes along "
         "(default: TFIMG_PUBLIC_KEY; without any, signatures are not verified)",
@@ -303,7 +301,6 @@ class Load(Command, RequirementOptions):
     """
 
     path: str = argument("folder or .tar that `tfimg save` wrote", "DIR")
-    _: KW_ONLY
     fingerprint: tuple[str, ...] = values(
         "take the key of this fingerprint from DIR; get the fingerprint from the publisher, not with DIR",
         "SHA256:…",
