@@ -11,7 +11,6 @@ from datetime import date
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -57,6 +56,8 @@ def _specifier(value: str) -> str:
 
 
 def _requirement(value: str) -> str:
+    from packaging.requirements import Requirement  # a matrix that was checked needs none
+
     try:
         Requirement(value).specifier.is_disjoint(SpecifierSet(">=0"))
     except (ValueError, RecursionError):  # the latter: brackets nested too deeply

@@ -32,7 +32,6 @@ from tfimg.recipe.lock import (
     require_local_wheel,
     resolve_lock,
 )
-from tfimg.recipe.packages import Resolver, explain_conflict, find_locked_wheels, list_wheels
 
 if TYPE_CHECKING:
     from tfimg.custom.image import GivenFacts
@@ -60,6 +59,8 @@ class Locks:
         file = (spec.wheel.file,) if spec.wheel and not spec.wheel.lock else ()
         if self.find_links is None:
             return file
+        from tfimg.recipe.packages import find_locked_wheels
+
         resolved = dict(lock)
         if file:
             resolved.pop("tensorflow")
@@ -180,6 +181,9 @@ class Locks:
         fixes: tuple[LockedPackage, ...] = (),
     ) -> str:
         """Return the requirement file of packages above a lock. Raises `RequirementConflict` with an explanation."""
+        # The parsers of requirements, which finding a lock need not import.
+        from tfimg.recipe.packages import Resolver, explain_conflict
+
         resolver = Resolver(
             spec=spec,
             lock=lock,
@@ -254,6 +258,8 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
 
     Raises `LockError` when there is no solution, `NetworkError`.
     """
+    from tfimg.recipe.packages import list_wheels
+
     # NVIDIA's wheels for a CUDA may be newer than the day, as in images of the matrix.
     latest = replace(newer, as_of=max(newer.as_of, spec.cutoff))
     query = make_query(spec, latest, find_links)

@@ -14,7 +14,6 @@ from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe.lock import read_packages
-from tfimg.recipe.packages import parse_requirements, parse_system_packages
 from tfimg.recipe.tags import list_tags
 
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
@@ -93,6 +92,9 @@ def read_extra_labels(labels: Mapping[str, str]) -> ExtraPackages | None:
     """
     if EXTRA_LABELS["lock"] not in labels:
         return None
+    # Few images have extra packages, and parsers of requirements take longer to import than a bare interpreter.
+    from tfimg.recipe.packages import parse_requirements, parse_system_packages
+
     found = {name: labels.get(label, "") for name, label in EXTRA_LABELS.items()}
     try:
         if longest := next((name for name, text in found.items() if len(text) > MAX_LABEL), None):
