@@ -484,7 +484,7 @@ class ExtraPackageOptions:
 
     def add_packages(self, context: Context, project: Project, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
         """Return an image with the extra packages, resolved as of a day. Raises as `Locks.add_packages`."""
-        requirements, system = self.read_packages()
+        requirements, system = self.read_packages() if self.names_packages else ([], [])
         if not (requirements or system):
             return spec
         context.say(f"Resolving the extra packages of {spec.identifier}")

@@ -22,8 +22,7 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any
 
-from tfimg.core.documents import digest_of
-from tfimg.core.files import read_pieces, write_atomically
+from tfimg.core.files import digest_of, read_pieces, write_atomically
 from tfimg.core.tar import END, stream_member
 
 SCHEME = "oci-layout://"  # scheme of a build context that is an image of an OCI layout on this machine: FOLDER@DIGEST

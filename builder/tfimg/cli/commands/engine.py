@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, dataclass
 
-from tfimg.build.builder import choose_output
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag
 from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable, TfimgError
 from tfimg.core.text import format_size
+from tfimg.engine.buildx import choose_output
 from tfimg.engine.connect import PrivateEngine, install_missing, set_up_emulation, start, stop
 from tfimg.engine.interface import Engine
 
