@@ -8,14 +8,7 @@ from datetime import date
 from typing import Any
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    Patterns,
-    RepositoryOptions,
-    RequestOptions,
-    flag,
-    option,
-)
+from tfimg.cli.options import Command, Patterns, RepositoryOptions, RequestOptions, flag, option
 from tfimg.cli.output.tables import COLOURS, Table, print_table
 from tfimg.cli.values import complete_variants
 from tfimg.matrix.support_ends import describe_ended

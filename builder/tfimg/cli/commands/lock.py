@@ -11,13 +11,7 @@ from tfimg.advisories.fix import LockFix, Outcome
 from tfimg.advisories.match import read_lock_packages
 from tfimg.cli.commands.trust import read_remote_image
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    AdvisoryOptions,
-    Command,
-    Patterns,
-    flag,
-    values,
-)
+from tfimg.cli.options import AdvisoryOptions, Command, Patterns, flag, values
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import TrustedKeyOptions
 from tfimg.core.errors import LockError, UsageError, VulnerablePackage, raise_for_failures

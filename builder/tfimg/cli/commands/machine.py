@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    IdentifierOptions,
-    RepositoryOptions,
-    VersionOptions,
-    argument,
-    option,
-)
+from tfimg.cli.options import Command, IdentifierOptions, RepositoryOptions, VersionOptions, argument, option
 from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.streams import fold, print_styled, read_text
 from tfimg.cli.values import complete_identifiers

@@ -9,13 +9,7 @@ from functools import partial
 
 from tfimg.advisories.audit import find_expired, raise_for_expired
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    argument,
-    flag,
-    pattern_arguments,
-    select_buildable,
-)
+from tfimg.cli.options import Command, argument, flag, pattern_arguments, select_buildable
 from tfimg.cli.output.progress import render_count
 from tfimg.cli.output.tables import print_rows
 from tfimg.core.errors import StaleFiles

@@ -9,26 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    RepositoryOptions,
-    flag,
-    output_option,
-)
+from tfimg.cli.options import Command, RepositoryOptions, flag, output_option
 from tfimg.cli.output.streams import fold
 from tfimg.cli.output.tables import COLOURS, Table, print_table
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
-from tfimg.recipe.support import (
-    FULL_COLUMNS,
-    SUPPORT_FORMS,
-    Columns,
-    Support,
-    list_notes,
-    make_matrix_document,
-    render_markdown,
-    render_matrix,
-)
+from tfimg.recipe import support
 
 FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 """Ends of file names → the form that they ask for; any other end asks for the table."""
@@ -56,11 +42,11 @@ class ShowMatrix(Command, RepositoryOptions):
         project = context.project(repository=self.repository)
         facts = project.matrix, project.specs, project.statuses
         if form == "json":
-            text = json.dumps(make_matrix_document(*facts, repository=project.repository)) + "\n"
+            text = json.dumps(support.make_matrix_document(*facts, repository=project.repository)) + "\n"
         elif form == "html":
-            text = render_matrix(*facts, repository=project.repository, made=project.services.today)
+            text = support.render_matrix(*facts, repository=project.repository, made=project.services.today)
         elif form == "markdown":
-            text = render_markdown(project.support)
+            text = support.render_markdown(project.support)
         elif self.output is not None:
             text = support_text(project.support)
         else:
@@ -76,21 +62,21 @@ class ShowMatrix(Command, RepositoryOptions):
         return 0
 
 
-def print_support(rows: Sequence[Support]) -> None:
-    print_table(_support_table(rows, columns) for columns in SUPPORT_FORMS)
+def print_support(rows: Sequence[support.Support]) -> None:
+    print_table(_support_table(rows, columns) for columns in support.SUPPORT_FORMS)
 
 
-def print_notes(rows: Sequence[Support]) -> None:
-    for note in list_notes(rows):
+def print_notes(rows: Sequence[support.Support]) -> None:
+    for note in support.list_notes(rows):
         print(fold(note) if sys.stdout.isatty() else note)
 
 
-def support_text(rows: Sequence[Support]) -> str:
+def support_text(rows: Sequence[support.Support]) -> str:
     """Return the support table and its notes as plain text for a file."""
-    table = _support_table(rows, FULL_COLUMNS).render()
-    return table + "\n" + "".join(f"{note}\n" for note in list_notes(rows))
+    table = _support_table(rows, support.FULL_COLUMNS).render()
+    return table + "\n" + "".join(f"{note}\n" for note in support.list_notes(rows))
 
 
-def _support_table(rows: Sequence[Support], columns: Columns) -> Table:
+def _support_table(rows: Sequence[support.Support], columns: support.Columns) -> Table:
     cells = [[text(row) for _, text in columns] for row in rows]
     return Table([name.upper() for name, _ in columns], cells, colours={"PROVEN": COLOURS}, gap=1)

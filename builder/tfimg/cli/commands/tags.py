@@ -12,15 +12,7 @@ from tfimg.attestations.envelopes import format_time
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.promotions import export_withdrawals
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    EachPlatformOptions,
-    ReinstateOptions,
-    argument,
-    option,
-    output_option,
-    values,
-)
+from tfimg.cli.options import Command, EachPlatformOptions, ReinstateOptions, argument, option, output_option, values
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions, TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import positive_number, require_advisory, require_digest, require_reason, require_tag
