@@ -308,8 +308,8 @@ class RegistryOptions:
 
 
 @option_group
-class BaseOptions:
-    """Options of the base image."""
+class FreshBase:
+    """Options of the base image of a build."""
 
     base: Literal["auto", "registry", "bootstrap"] | None = option(
         "official Python image, or Debian from signed packages; auto (default) tries the first, with --snapshot the "
@@ -328,6 +328,7 @@ class BaseOptions:
         "https://HOST/debian/20261101T000000Z",
         "URL",
     )
+    renew_base: bool = flag("bootstrap the base again, with present security fixes")
 
     def base_settings(self) -> BuildSettings:
         """Return settings of builds that name the base. Raises `UsageError`."""
@@ -341,25 +342,8 @@ class BaseOptions:
             base_digest=self.base_digest,
             mirrors=parse_mirrors(self.mirror),
             snapshot=self.snapshot,
+            renew_base=self.renew_base,
         )
-
-
-@option_group
-class FreshBase(BaseOptions):
-    """Options of the base image of a build."""
-
-    renew_base: bool = flag("bootstrap the base again, with present security fixes")
-
-    def base_settings(self) -> BuildSettings:
-        """Return settings of builds that name the base. Raises `UsageError`."""
-        return replace(super().base_settings(), renew_base=self.renew_base)
-
-
-@option_group
-class BuilderOptions:
-    """Where images are built, if not on the engine at hand."""
-
-    builder: tuple[str, ...] = values("build on this buildx builder or docker context", "NAME")
 
 
 REQUEST = {
@@ -422,15 +406,17 @@ class RequestOptions(VersionOptions):
 
 
 @option_group
-class SelectionOptions(Patterns, RequestOptions, BuilderOptions, RepositoryOptions):
+class SelectionOptions(Patterns, RequestOptions, RepositoryOptions):
     """Options that select images to build by patterns or by a request, and say where they are built."""
+
+    builder: tuple[str, ...] = values("build on this buildx builder or docker context", "NAME")
 
 
 MAX_PACKAGE_FILE = 1 << 20
 """Bytes of a requirement file; one with 300 packages and their hashes has 100,000."""
 
 
-@option_group
+@dataclass(frozen=True)  # `tfimg publish` makes one of tfimg.toml
 class ExtraPackageOptions:
     """Extra packages of images."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -44,12 +44,29 @@ def require_writable(option: str, name: str) -> None:
         )
 
 
-def require_whole_digest(text: str) -> None:
-    """Raise `ValueError` for what is not the digest of an image."""
-    from tfimg.registry.reference import DIGEST
+def _matcher(pattern: str, problem: str) -> Callable[[str], None]:
+    """Return the check of a text against a pattern; `{!r}` in the problem is the text."""
 
-    if not DIGEST.fullmatch(text):
-        raise ValueError("is not a digest, which is sha256: and 64 digits of 0-9 and a-f")
+    def require(text: str) -> None:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(problem.format(text))
+
+    return require
+
+
+require_whole_digest = _matcher(
+    r"sha256:[0-9a-f]{64}", "is not a digest, which is sha256: and 64 digits of 0-9 and a-f"
+)
+require_advisory = _matcher(
+    r"[A-Za-z0-9][A-Za-z0-9:._-]{2,63}", "must be an identifier such as CVE-2026-12484 or GHSA-xxxx-xxxx-xxxx"
+)
+require_tag = _matcher(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "{!r} is not a tag")  # OCI distribution specification 1.1
+require_digest = _matcher(
+    r"(sha256:)?[0-9a-f]{12,64}", "{!r} is neither a digest nor 12 or more of its hexadecimal digits"
+)
+require_fingerprint = _matcher(
+    r"SHA256:[A-Za-z0-9+/]{43}", "{!r} is not a fingerprint: SHA256: and 43 characters of base64"
+)
 
 
 def require_printable(text: str) -> None:
@@ -64,12 +81,6 @@ def require_reason(text: str) -> None:
         raise ValueError(f"must be one line of at most {MAX_TEXT} characters")
 
 
-def require_advisory(text: str) -> None:
-    """Raise `ValueError` for what is not the identifier of an advisory."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9:._-]{2,63}", text):
-        raise ValueError("must be an identifier such as CVE-2026-12484 or GHSA-xxxx-xxxx-xxxx")
-
-
 def require_publisher(text: str) -> None:
     """Raise `ValueError` for a publisher's name that other machines could not show."""
     if not 0 < len(text) <= MAX_TEXT:
@@ -82,24 +93,6 @@ def require_day(text: str) -> None:
         date.fromisoformat(text if len(text) == 10 else "")
     except ValueError:
         raise ValueError(f"{text!r} is not a day such as 2026-03-20") from None
-
-
-def require_tag(text: str) -> None:
-    """Raise `ValueError` for what is not a tag (OCI distribution specification 1.1, "Pulling manifests")."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", text):
-        raise ValueError(f"{text!r} is not a tag")
-
-
-def require_digest(text: str) -> None:
-    """Raise `ValueError` for what is neither a digest nor its beginning, as `tfimg history` prints it."""
-    if not re.fullmatch(r"(sha256:)?[0-9a-f]{12,64}", text):
-        raise ValueError(f"{text!r} is neither a digest nor 12 or more of its hexadecimal digits")
-
-
-def require_fingerprint(text: str) -> None:
-    """Raise `ValueError` for what is not the fingerprint of a key, as `tfimg keygen` prints it."""
-    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
-        raise ValueError(f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64")
 
 
 def positive_number(text: str, limit: int = 999_999) -> int:

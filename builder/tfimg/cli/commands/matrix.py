@@ -48,11 +48,13 @@ class ShowMatrix(Command, RepositoryOptions):
         elif form == "markdown":
             text = support.render_markdown(project.support)
         elif self.output is not None:
-            text = support_text(project.support)
+            notes = "".join(f"{note}\n" for note in support.list_notes(project.support))
+            text = f"{_support_table(project.support, support.FULL_COLUMNS).render()}\n{notes}"
         else:
             print_support(project.support)
             print()
-            print_notes(project.support)
+            for note in support.list_notes(project.support):
+                print(fold(note) if sys.stdout.isatty() else note)
             return 0
         if self.output is None:
             print(text, end="")
@@ -64,17 +66,6 @@ class ShowMatrix(Command, RepositoryOptions):
 
 def print_support(rows: Sequence[support.Support]) -> None:
     print_table(_support_table(rows, columns) for columns in support.SUPPORT_FORMS)
-
-
-def print_notes(rows: Sequence[support.Support]) -> None:
-    for note in support.list_notes(rows):
-        print(fold(note) if sys.stdout.isatty() else note)
-
-
-def support_text(rows: Sequence[support.Support]) -> str:
-    """Return the support table and its notes as plain text for a file."""
-    table = _support_table(rows, support.FULL_COLUMNS).render()
-    return table + "\n" + "".join(f"{note}\n" for note in support.list_notes(rows))
 
 
 def _support_table(rows: Sequence[support.Support], columns: support.Columns) -> Table:
