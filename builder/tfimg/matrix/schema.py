@@ -148,9 +148,21 @@ def fact(*, default: Any = MISSING, default_factory: Any = MISSING, **settings: 
 
 
 class Facts:
-    """Base of every part: pydantic refuses unknown keys."""
+    """Base of every part: pydantic refuses unknown keys.
+
+    Parts compare here, because compiling these functions for each of them took 5 ms of each start.
+    """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 RUNTIME = "runtime"
@@ -163,7 +175,7 @@ FilePattern = Annotated[str, Rule(pattern=r"^[^\s/'\"\\$`][^\s'\"\\$`]{0,200}$")
 """Pattern of the shell for a path below site-packages, as RECORD writes it; `*` also matches `/`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Variant(Facts):
     """Packages above the runtime, or files that it does without."""
 
@@ -194,7 +206,7 @@ MAX_NAMED = 3
 """Advisories that a message names."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AcceptedRisk(Facts):
     """Vulnerabilities of a package that images keep for now, for one reason."""
 
@@ -245,7 +257,7 @@ PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarc
 RepositoryText = Annotated[str, Rule(after=check_repository_name)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Tpu(Facts):
     """The library that a release's TPU wheel was built against."""
 
@@ -255,7 +267,7 @@ class Tpu(Facts):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Release(Facts):
     """One TensorFlow release on the package index."""
 
@@ -268,7 +280,7 @@ class Release(Facts):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Wheels(Facts):
     """Wheels of a row's releases for one platform on the package index."""
 
@@ -279,7 +291,7 @@ class Wheels(Facts):
     newer: dict[PackageText, Sentence] = fact(default={}, description="Like the row's, on this platform only")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Libraries(Facts):
     """NVIDIA's wheels in a row's GPU images."""
 
@@ -290,7 +302,7 @@ class Libraries(Facts):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PtxReport(Facts):
     """A report on a row's PTX on a GPU from the matrix's `ptx.below` on."""
 
@@ -301,7 +313,7 @@ class PtxReport(Facts):
     issue: IssueText | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Gpu(Facts):
     """Build information of a row's GPU wheel, and the libraries of its images."""
 
@@ -318,7 +330,7 @@ class Gpu(Facts):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Constraint(Facts):
     """A requirement that the wheel's own metadata lacks."""
 
@@ -327,7 +339,7 @@ class Constraint(Facts):
     issue: IssueText | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LeftOut(Facts):
     """Requirements of `[and-cuda]` that images do not carry."""
 
@@ -336,7 +348,7 @@ class LeftOut(Facts):
     issue: IssueText | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Toolkit(Facts):
     """NVIDIA's wheels of one CUDA toolkit, without cuDNN and NCCL."""
 
@@ -344,7 +356,7 @@ class Toolkit(Facts):
     wheels: dict[PackageText, VersionText] = fact(min_length=1, description="Wheel and its exact version")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Ptx(Facts):
     """Support of GPUs that are newer than those a wheel has code for."""
 
@@ -356,7 +368,7 @@ class Ptx(Facts):
     note: Sentence = fact(description="What to know where PTX is used")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class GpuDriver(Facts):
     """Linux drivers that know a GPU."""
 
@@ -364,7 +376,7 @@ class GpuDriver(Facts):
     below: VersionText | None = fact(default=None, description="The first that no longer does")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Row(Facts):
     """Releases that share all facts but their dates."""
 
@@ -386,7 +398,7 @@ class Row(Facts):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Base(Facts):
     """Source of an image's operating system and Python."""
 
@@ -402,7 +414,7 @@ class Base(Facts):
         return name if name.isalpha() else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Newer(Facts):
     """Packages that may be newer than a release's cut-off, because they do not touch TensorFlow's ABI."""
 
@@ -410,7 +422,7 @@ class Newer(Facts):
     packages: dict[PackageText, Sentence] = fact(description="Package and why it may be newer")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LastFixes(Facts):
     """The last day of security fixes, as who publishes them states it."""
 
@@ -418,7 +430,7 @@ class LastFixes(Facts):
     source: SourceText
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class EndOfLife(Facts):
     """The last day of security fixes of what an image is made of. Without an entry, no day was published."""
 
@@ -432,7 +444,7 @@ class EndOfLife(Facts):
     tensorflow: dict[MinorText, LastFixes] = fact(default={}, description="By TensorFlow minor")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Matrix(Facts):
     """The facts that people decide."""
 
