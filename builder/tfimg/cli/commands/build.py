@@ -45,7 +45,7 @@ from tfimg.validation.report import level_words
 from tfimg.validation.run import CheckSelection
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
 
