@@ -41,6 +41,8 @@ pandas 2.2.1 2024-02-23 numpy>=1.26
 pandas 3.0.0 2026-01-20 numpy>=1.26
 companion 2.15.0 2024-01-01 tensorflow<2.16,>=2.15.0
 companion 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
+text 2.15.0 2024-01-01 tensorflow<2.16,>=2.15.0
+text 2.21.0 2026-01-01 tensorflow<2.22,>=2.21.0
 latecomer 1.0 2025-06-01 numpy
 only-new 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
 arrays 1.0 2024-01-01 numpy<2
@@ -87,6 +89,7 @@ IMAGES = (
     IMAGE,
     "2.15.1-cpu-py3.10",
     "2.15.1-cuda12.2-py3.11",
+    "2.16.1-cpu-py3.11",
     "2.16.2-cpu-py3.11",
     "2.17.1-cpu-py3.11",
     "2.18.1-cpu-py3.11",

@@ -99,7 +99,7 @@ def test_a_requirement_file_is_resolved_too(tfimg: CliRunner, engine: FakeEngine
     [
         ("only-new", "and the image has tensorflow 2.15.1+team1. Use the image 2.16.2"),
         ("numpy>=2.1", "numpy>=2.1 conflicts with TensorFlow 2.15.1+team1, which needs numpy<2.1.0,>=1.26.0"),
-        ("tensorflow==2.15.1+team2", "conflicts with tensorflow 2.15.1+team1 of the image itself."),
+        ("tensorflow==2.15.1+team2", "is another release than the image's own TensorFlow 2.15.1+team1."),
     ],
 )
 def test_what_does_not_fit_the_wheel_is_refused(

@@ -364,9 +364,9 @@ def test_no_identity_is_no_credentials_and_another_registry_gets_none(
     text = identity("gcp")(metadata)
     settings = steps.root / "etc/tfimg/settings"
     helper = [str(steps.root / "bin/docker-credential-tfimg-machine"), "get"]
-    asked = subprocess.run(helper, input="evil.example", capture_output=True, text=True, check=False)
-    assert (asked.returncode, asked.stdout) == (1, "credentials not found in native keychain\n")
-    assert f"it only gets credentials for {metadata}" in asked.stderr
+    requested = subprocess.run(helper, input="evil.example", capture_output=True, text=True, check=False)
+    assert (requested.returncode, requested.stdout) == (1, "credentials not found in native keychain\n")
+    assert f"it only gets credentials for {metadata}" in requested.stderr
     settings.write_text(settings.read_text().replace("/computeMetadata/v1", "/nothing"))
     text = steps.run("credentials").text
     assert "HTTP Error 403: Forbidden. To grant them: the machine's service account needs the role" in text

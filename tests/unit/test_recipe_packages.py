@@ -141,8 +141,8 @@ def test_an_index_that_states_another_hash_is_no_conflict(
     found = packages.Resolver.find
     wheels = [PackageWheel(name="pandas-2.2.1-py3-none-any.whl", url="https://h/x", hashes={"md5": "0" * 32})]
 
-    def find(self: packages.Resolver, requirements: Sequence[str]) -> list[Package]:
-        return [replace(package, wheels=wheels) for package in found(self, requirements)]
+    def find(self: packages.Resolver, requirements: Sequence[str], free: Sequence[str] = ()) -> list[Package]:
+        return [replace(package, wheels=wheels) for package in found(self, requirements, free)]
 
     monkeypatch.setattr(packages.Resolver, "find", find)
     with pytest.raises(LockError) as refused:
@@ -235,6 +235,10 @@ def test_a_plan_for_cpu_names_what_is_for_cuda(project: Project) -> None:
 
 def test_a_package_that_has_had_no_release_for_years_is_the_newest(project: Project) -> None:
     assert resolve(project, "steady") == ["steady==1.0"]
+
+
+def test_the_release_that_is_made_for_the_image_s_tensorflow_may_be_old(project: Project) -> None:
+    assert resolve(project, "text", as_of=date(2026, 11, 1)) == ["text==2.15.0"]
 
 
 def test_a_version_that_is_named_may_be_old(project: Project) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,8 @@ from tfimg.recipe.lock import (
 )
 
 if TYPE_CHECKING:
+    from packaging.pylock import Package
+
     from tfimg.custom.image import GivenFacts
     from tfimg.recipe.additions import Addition
     from tfimg.recipe.conflicts import OldRelease
@@ -44,21 +45,11 @@ if TYPE_CHECKING:
     from tfimg.recipe.requirements import FindImage, Requested
 
 
-_NO_VERSIONS = re.compile(r"there (is|are) no versions? of|that was uploaded by")
-"""What a resolution says of a package of which no release is of its time."""
-
 MAX_PAGES = 200
 """Packages that are looked up after a resolution has failed, as they may be for other systems."""
 
 MAX_ASKED = 5
 """Packages whose upload times are looked up after a resolution has failed."""
-
-
-class _TooOld(Exception):
-    """A request without a version resolves to a release of long ago."""
-
-    def __init__(self, release: OldRelease) -> None:
-        self.release = release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,64 +201,59 @@ class Locks:
 
         Raises as `add_packages`, and `LockError` for a wheel whose hash is not stated.
         """
-        from packaging.requirements import Requirement
-
+        from tfimg.recipe.packages import name_of
         from tfimg.recipe.requirements import check_hashes, find_foreign, without_foreign
 
         text, known = "", len(requested.notes)
-        if requested.requirements:
-            resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
+        resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
+        while requested.requirements and not text:
             try:
-                text = self._resolve_extra(resolver, requested.requirements)
-            except _TooOld as old:
-                raise self._explain(resolver, requested.requirements, old, on_event) from None
+                found = resolver.find(requested.requirements)
             except errors.LockError as error:
-                extra = [one for one in requested.requirements if Requirement(one).name not in resolver.versions]
-                systems = find_foreign(self.services.index(), extra[:MAX_PAGES]) if extra else {}
+                pins = [one for one in requested.pinned if name_of(one) not in resolver.versions]
+                systems = find_foreign(self.services.index(), pins[:MAX_PAGES])
                 if not systems:
                     raise self._explain(resolver, requested.requirements, error, on_event) from None
                 requested = without_foreign(requested, systems)
-                if requested.requirements:
-                    try:
-                        text = self._resolve_extra(resolver, requested.requirements)
-                    except (errors.LockError, _TooOld) as rest:
-                        raise self._explain(resolver, requested.requirements, rest, on_event) from None
+                continue
+            text = self._format_extra(resolver, requested.requirements, found, on_event)
             check_hashes(requested, text)
+            break
         if not (requested.requirements or system_packages):
             return spec, requested.notes[known:]
         own = ExtraPackages(requirements=requested.requirements, system_packages=tuple(system_packages), lock=text)
         return with_extra_packages(spec, own), requested.notes[known:]
 
-    def _resolve_extra(self, resolver: Resolver, requirements: Sequence[str]) -> str:
-        """Return the requirement file of extra packages. Raises `LockError`, and `_TooOld` for an old release."""
+    def _format_extra(
+        self, resolver: Resolver, requirements: Sequence[str], found: Sequence[Package], on_event: OnEvent
+    ) -> str:
+        """Return the requirement file of extra packages. Raises `RequirementConflict` for old releases; `LockError`."""
         from tfimg.recipe.additions import require_one_cuda
         from tfimg.recipe.conflicts import find_old_releases
         from tfimg.recipe.packages import name_of
 
-        found = resolver.find(requirements)
         versions: dict[str, str] = {package.name: str(package.version) for package in found}
         named = {name_of(one) for one in requirements} - resolver.versions.keys()
         named_versions = {name: versions[name] for name in named if name in versions}
-        old = find_old_releases(self.releases(resolver), named_versions, requirements, resolver.day)
+        old = find_old_releases(self.releases(resolver), resolver.spec, named_versions, requirements, resolver.day)
         if refused := next((one for one in old if one.is_refused), None):
-            raise _TooOld(refused)
+            raise self._explain(resolver, requirements, refused, on_event)
         own = resolver.format(requirements, found)
         require_one_cuda(resolver.spec, resolver.lock, own)
         return own
 
     def _explain(
-        self, resolver: Resolver, requirements: Sequence[str], error: errors.LockError | _TooOld, on_event: OnEvent
+        self, resolver: Resolver, requirements: Sequence[str], cause: errors.LockError | OldRelease, on_event: OnEvent
     ) -> errors.LockError:
         """Return the refusal of extra packages. Raises `LockError` if an index states no upload times."""
         from tfimg.recipe.conflicts import explain_conflict
 
-        is_old = isinstance(error, _TooOld)
-        if not is_old and resolver.as_of != resolver.today and _NO_VERSIONS.search(str(error)):
+        if isinstance(cause, errors.LockError) and resolver.as_of != resolver.today:
             self._require_times(requirements, resolver.day)
         return explain_conflict(
             resolver,
             requirements,
-            error.release if isinstance(error, _TooOld) else error,
+            cause,
             releases=self.releases,
             find_images=partial(self._find_images, resolver.spec, resolver.as_of),
             on_event=on_event,

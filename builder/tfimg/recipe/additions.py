@@ -52,7 +52,7 @@ def list_additions(spec: ImageSpec, lock: Lock, releases: Releases, day: date) -
     newest: dict[str, tuple[str, date | None]] = {}
     try:
         found = {one.name: one.version for one in packages}
-        old = find_old_releases(releases, found, spec.extra.requirements, day)
+        old = find_old_releases(releases, spec, found, spec.extra.requirements, day)
         newest = {one.name: (one.newest, one.newest_day) for one in old}
         sizes = {one.name: releases.find_size(one.name, one.version, one.sha256) for one in packages}
     except NetworkError:

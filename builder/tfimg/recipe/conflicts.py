@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from packaging.requirements import Requirement
@@ -20,14 +21,18 @@ from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.text import list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
+from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, is_for_cuda
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
 from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
 from tfimg.recipe.releases import PackageRelease, Releases, list_pythons, select_names
+from tfimg.recipe.requirements import WITH_SOURCE
 
 MAX_SECONDS = 20
 """Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
+
+MAX_END = 28  # seconds after which the last one is stopped
 
 SAY_AFTER = 5  # seconds without a word
 MAX_LISTED = 5  # conflicts in one message
@@ -38,6 +43,8 @@ MAX_AGE_DAYS = 365
 """Days by which a release that a request takes without naming its version may be older than the newest of the day."""
 
 LEAVE_OUT = "leave out "
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 FindImages = Callable[[str, str], Iterator[Resolver]]
 """Name and specifier of a package → the images that are locked with such a version, the closest one first."""
@@ -114,7 +121,8 @@ def explain_conflict(
 class OldRelease:
     """A release that a resolution takes, although the day has a newer one that supports the image's Python.
 
-    `specifier` is what the request names for the package, None for a package that only others need.
+    `specifier` is what the request names for the package, None for a package that only others need. `is_companion`: it
+    says itself that it is made for the image's TensorFlow, as releases of TensorFlow Text do.
     """
 
     name: str
@@ -123,6 +131,7 @@ class OldRelease:
     newest: str
     newest_day: date | None
     specifier: str | None
+    is_companion: bool = False
 
     @property
     def days(self) -> int:
@@ -132,7 +141,8 @@ class OldRelease:
     @property
     def is_refused(self) -> bool:
         """Whether a request without a version must not end in it."""
-        return self.specifier == "" and (self.days > MAX_AGE_DAYS or Version(self.version).is_prerelease)
+        is_old = self.days > MAX_AGE_DAYS and not self.is_companion
+        return self.specifier == "" and (is_old or Version(self.version).is_prerelease)
 
     def describe(self) -> str:
         """Return the release and the newest one in words."""
@@ -141,7 +151,7 @@ class OldRelease:
 
 
 def find_old_releases(
-    releases: Releases, found: Mapping[str, str], requirements: Iterable[str], day: date
+    releases: Releases, spec: ImageSpec, found: Mapping[str, str], requirements: Iterable[str], day: date
 ) -> tuple[OldRelease, ...]:
     """Return the releases among `found` versions that are older than the newest of a day, the oldest first.
 
@@ -165,9 +175,18 @@ def find_old_releases(
                 newest=str(newest.version),
                 newest_day=newest.uploaded,
                 specifier=str(named[name]) if name in named else None,
+                is_companion=name in named and _is_companion(releases, spec, name, version),
             )
         )
     return tuple(sorted(old, key=lambda one: (-one.days, one.name)))
+
+
+def _is_companion(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:
+    """Return whether a release requires the image's TensorFlow, and none of any time to come."""
+    environment = make_environment(spec.python, PROCESSORS[spec.platform])
+    bounds = select_requirements(releases.read_requirements(name, version) or (), environment)
+    found = (bounds[one] for one in (ALIAS, spec.package) if one in bounds)
+    return any(one.contains(spec.tensorflow, prereleases=True) and not one.contains("999") for one in found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +258,7 @@ class _Search:
         try:
             old = find_old_releases(
                 self.releases(attempt.resolver),
+                attempt.resolver.spec,
                 {name: version for name, version in found.items() if name in named},
                 attempt.requirements,
                 attempt.resolver.day,
@@ -412,7 +432,8 @@ class _Search:
             return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
         newest = matching[0]
         with_wheels = [one for one in matching if one.has_wheels]
-        if with_wheels:
+        may_compile = any(one.systems and one.has_source for one in with_wheels)
+        if with_wheels and (not may_compile or WITH_SOURCE.fullmatch(name_of(requirement))):
             systems = all(one.systems for one in with_wheels)
             only = f"{list_pythons(with_wheels[0])}{' only' if systems else ''}"
             plain = self._replace(requirement, name, f"write {name} without a version")
@@ -430,11 +451,7 @@ class _Search:
         """Return the problem of packages that the index has only as source."""
         name = name_of(requirement)
         what = f"{name} has" if [*missing] == [name] else f"{requirement} needs {' and '.join(missing)}, which has"
-        files = " ".join(f"{one}=={version}" for one, version in missing.items())
-        text = (
-            f"make the wheel with `pip wheel --no-deps --wheel-dir wheels {files}`, for compiled code in a container "
-            "of the variant dev, and add --find-links wheels"
-        )
+        text = _describe_wheels(missing)
         promising = replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
         later = [one for one in (self._usable_day(one) for one in missing) if one]
         attempts: list[Callable[[], _Attempt | None]] = [
@@ -488,9 +505,11 @@ class _Search:
         key = (chosen.spec.identifier, len(chosen.lock), chosen.day, chosen.promised, wanted, freed)
         if key not in self._resolved:
             try:
-                self._resolved[key] = chosen.find_versions(wanted, freed)
+                self._resolved[key] = replace(chosen, timeout=MAX_END - seconds).find_versions(wanted, freed)
             except LockError:
                 self._resolved[key] = None
+            except TimeoutError:
+                raise _TimeIsUp from None
         return self._resolved[key]
 
     def _find_culprit(self) -> str:
@@ -523,8 +542,9 @@ class _Search:
         if direct := self._explain_direct(culprit):
             return direct
         missing, unknown = self._find_without_wheel(culprit)  # the index answers faster than uv
-        if missing:
-            return self._describe_without_wheel(culprit, missing)
+        promising = replace(self.resolver, promised=tuple(missing.items()))
+        if missing and (helped := self._resolve([culprit], resolver=promising)):
+            return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
         today = replace(self.resolver, as_of=self.resolver.today)
         is_today = self.resolver.day >= self.resolver.today
         free = [name for name in self.resolver.versions if not self._is_the_image(name)]
@@ -585,7 +605,7 @@ class _Search:
         needed = [one for one, answer in zip(moved, answers, strict=True) if answer] or moved
         return [self._find_need(culprit, found, name, versions[name]) for name in needed]
 
-    def _describe_held(self, needs: Sequence[_Need]) -> _Problem:
+    def _describe_held(self, needs: Sequence[_Need], missing: Mapping[str, str] = NOTHING) -> _Problem:
         """Return the problem of a requirement that needs what moves only if the request names it."""
         versions = self.resolver.versions
         reasons = {one.name: one.reason for one in read_packages(self.resolver.lock) if one.reason}
@@ -599,7 +619,7 @@ class _Search:
         days = [self.resolver.as_of, self._pinned_day, self.resolver.today]
 
         def attempt(as_of: date | None) -> _Attempt | None:
-            resolver = replace(self.resolver, as_of=as_of)
+            resolver = replace(self.resolver, as_of=as_of, promised=tuple(missing.items()))
             wanted = (*self.requirements, *names)
             found = self._resolve(wanted, resolver=resolver) if resolver.day >= self.resolver.day else None
             if found is None:
@@ -608,6 +628,8 @@ class _Search:
             option = "--newest" if as_of == resolver.today else f"--as-of {as_of}"
             later = "" if resolver.day == self.resolver.day else f" with {option}"
             text = f"add {','.join(pins)} to the request{later}, which TensorFlow's own metadata allows"
+            files = {one: version for one, version in missing.items() if one in found}
+            text += f", and {_describe_wheels(files)}" if files else ""
             return _Attempt(text=text, requirements=(*self.requirements, *pins), resolver=resolver)
 
         def first() -> _Attempt | None:
@@ -705,7 +727,7 @@ class _Search:
                     what=f"{need.text}, and TensorFlow {spec.tensorflow} needs {need.name}{bound}.",
                     attempts=(*self._at_image(need.name, need.specifier), *self._without_version(culprit)),
                 )
-        return self._describe_held(needs) if needs else None
+        return self._describe_held(needs, self._find_without_wheel(culprit)[0]) if needs else None
 
     def _find_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need:
         """Return which of the packages that a requirement resolves to excludes a version of another one of them."""
@@ -746,8 +768,7 @@ class _Search:
     def _find_without_wheel(self, culprit: str) -> tuple[dict[str, str], list[str]]:
         """Return packages that a requirement needs: those without a wheel, with versions, and those that no index has.
 
-        The requirements of the newest releases are followed. The former are none unless uv says that their wheels
-        would help.
+        The requirements of the newest releases are followed.
         """
         releases, day = self.releases(self.resolver), self.resolver.day
         spec = self.resolver.spec
@@ -783,9 +804,16 @@ class _Search:
                 return select_names(requires, environment, item[0].extras)
 
             level = [one for found in map_in_threads(read, chosen, MAX_RESOLUTIONS) for one in found]
-        promising = replace(self.resolver, promised=tuple(missing.items()))
-        helps = bool(missing) and self._resolve([culprit], resolver=promising) is not None
-        return missing if helps else {}, unknown
+        return missing, unknown
+
+
+def _describe_wheels(missing: Mapping[str, str]) -> str:
+    """Return in words how to make wheels of names and versions that the index has as source."""
+    files = " ".join(f"{one}=={version}" for one, version in missing.items())
+    return (
+        f"make the wheel with `pip wheel --no-deps --wheel-dir wheels {files}`, for compiled code in a container of "
+        "the variant dev, and add --find-links wheels"
+    )
 
 
 def _first_without(places: range, fits: Callable[[int], bool]) -> int:

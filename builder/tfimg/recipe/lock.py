@@ -252,8 +252,10 @@ def resolve_installer_lock(matrix: Matrix, *, uv: str, env: Mapping[str, str]) -
     return HEADER + "".join(format_line(package, query) for package in resolve_packages(query, uv=uv, env=env))
 
 
-def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Sequence[Package]:
-    """Resolve a query with uv. Raises as `resolve_lock`."""
+def resolve_packages(
+    query: LockQuery, *, uv: str, env: Mapping[str, str], timeout: float | None = None
+) -> Sequence[Package]:
+    """Resolve a query with uv. Raises as `resolve_lock`, and `TimeoutError` after `timeout` seconds."""
     import tomllib
     import zipfile
 
@@ -293,7 +295,7 @@ def resolve_packages(query: LockQuery, *, uv: str, env: Mapping[str, str]) -> Se
             *([f"--find-links={folder}"] if query.local else []),
         ]
         try:
-            run(argv, env=env)
+            run(argv, env=env, timeout=timeout)
         except CommandFailed as failed:
             raise _map_error(query, failed.stderr) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages

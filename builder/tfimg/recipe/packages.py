@@ -38,7 +38,8 @@ class Resolver:
     The image's packages keep their versions where the requirements allow it. Others move within the bounds of
     TensorFlow's metadata, those of `ImageSpec.fixed` only if a requirement names them. `may_move` False: none moves, as
     in the lock of a variant. `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
-    `constraints` bound packages that may be needed.
+    `constraints` bound packages that may be needed. `promised` are names and versions of wheels that a user could make,
+    to find out whether they would help. `timeout` are seconds for one resolution.
     """
 
     spec: ImageSpec
@@ -53,6 +54,7 @@ class Resolver:
     constraints: tuple[str, ...] = ()
     may_move: bool = True
     promised: tuple[tuple[str, str], ...] = ()
+    timeout: float | None = None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -76,9 +78,9 @@ class Resolver:
     def find(self, requirements: Sequence[str], free: Collection[str] = ()) -> Sequence[Package]:
         """Return the packages that requirements resolve to; `free` are names of the image's that may move nevertheless.
 
-        Raises `LockError` if they have no solution; `tfimg.recipe.conflicts` explains it.
+        Raises `LockError` if they have no solution, which `tfimg.recipe.conflicts` explains, and `TimeoutError`.
         """
-        return resolve_packages(self.query(requirements, free), uv=self.uv, env=self.env)
+        return resolve_packages(self.query(requirements, free), uv=self.uv, env=self.env, timeout=self.timeout)
 
     def format(self, requirements: Sequence[str], found: Iterable[Package]) -> str:
         """Return the requirement file of the packages that the image lacks or has in another version.

@@ -37,6 +37,7 @@ class PackageRelease:
     fits: bool
     usable: date | None
     has_wheels: bool
+    has_source: bool
     pythons: tuple[str, ...]
     systems: tuple[str, ...]
 
@@ -109,19 +110,27 @@ class Releases:
     def _list(self, pages: Sequence[ProjectPage]) -> tuple[PackageRelease, ...]:
         wheels: dict[Version, list[IndexedWheel]] = {}
         files: dict[Version, list[tuple[date | None, str | None]]] = {}
+        sources: set[Version] = set()
         for page in pages:
             for wheel in page.wheels:
                 if not wheel.is_yanked:
                     wheels.setdefault(wheel.version, []).append(wheel)
                     files.setdefault(wheel.version, []).append((wheel.uploaded, wheel.requires_python))
+            sources |= {source.version for source in page.sources}
             for source in page.sources:
                 files.setdefault(source.version, []).append((source.uploaded, source.requires_python))
         return tuple(
-            self._summarize(version, wheels.get(version, []), files[version]) for version in sorted(files, reverse=True)
+            self._summarize(version, wheels.get(version, []), files[version], has_source=version in sources)
+            for version in sorted(files, reverse=True)
         )
 
     def _summarize(
-        self, version: Version, wheels: Sequence[IndexedWheel], files: Sequence[tuple[date | None, str | None]]
+        self,
+        version: Version,
+        wheels: Sequence[IndexedWheel],
+        files: Sequence[tuple[date | None, str | None]],
+        *,
+        has_source: bool,
     ) -> PackageRelease:
         fitting = [wheel for wheel in wheels if self._fits(wheel)]
         platforms = {platform for wheel in wheels for tag in wheel.tags for platform in [tag.platform]}
@@ -135,6 +144,7 @@ class Releases:
             fits=bool(fitting),
             usable=min((wheel.uploaded for wheel in fitting if wheel.uploaded), default=None),
             has_wheels=bool(wheels),
+            has_source=has_source,
             pythons=tuple(sorted({one for wheel in wheels for one in wheel.pythons}, key=Version)),
             systems=tuple(sorted(systems)) if is_foreign else (),
         )

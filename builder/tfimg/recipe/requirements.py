@@ -617,21 +617,14 @@ def check_hashes(requested: Requested, lock_text: str) -> None:
 
 
 def without_foreign(requested: Requested, systems: Mapping[str, str]) -> Requested:
-    """Return a request without the pins of files that exist for other systems only; a note lists them.
-
-    Raises `RequirementConflict` for other requirements of that kind, which no freeze of a machine has left.
-    """
-    by_hand = [one for one in systems if one not in requested.pinned]
-    listed = [f"{one} ({system})" for one, system in systems.items() if not by_hand or one in by_hand]
-    what = f"exist for other systems than Linux only: {list_first(listed, MAX_NAMES)}."
-    if by_hand:
-        step = "Leave them out, or add a marker such as \"; sys_platform == 'win32'\"."
-        raise RequirementConflict(f"These packages {what}", next_step=step)
+    """Return a request without the pins of files that exist for other systems only; a note lists them."""
+    listed = [f"{one} ({system})" for one, system in systems.items()]
     kept = tuple(one for one in requested.requirements if one not in systems)
-    return replace(requested, requirements=kept, notes=(*requested.notes, f"Left out, as they {what}"))
+    note = f"Left out, as they exist for other systems than Linux only: {list_first(listed, MAX_NAMES)}."
+    return replace(requested, requirements=kept, notes=(*requested.notes, note))
 
 
-_WITH_SOURCE = re.compile(r"pywinpty|twisted-iocpsupport|pyobjc(-.*)?")
+WITH_SOURCE = re.compile(r"pywinpty|twisted-iocpsupport|pyobjc(-.*)?")
 """Packages for one system that the index has as source too, as it has those that compile on Linux."""
 
 
@@ -645,7 +638,7 @@ def find_foreign(index: Index, requirements: Sequence[str]) -> dict[str, str]:
         parsed = _parse(text)
         try:
             version = Version(next(iter(parsed.specifier)).version) if is_pin(parsed) else None
-            is_known = _WITH_SOURCE.fullmatch(canonicalize_name(parsed.name)) is not None
+            is_known = WITH_SOURCE.fullmatch(canonicalize_name(parsed.name)) is not None
             return index.list_systems(parsed.name, version, with_source=is_known)
         except (InvalidVersion, NetworkError):
             return ""
