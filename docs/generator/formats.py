@@ -1,9 +1,10 @@
-"""Reference of file formats, from their pydantic models."""
+"""Reference of file formats, from their models: of pydantic, or dataclasses that pydantic validates."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -13,6 +14,8 @@ from pydantic.fields import FieldInfo
 from generator.markdown import code, escape, table
 from tfimg.attestations import policy
 from tfimg.matrix import schema
+
+Model = type[BaseModel] | type[schema.Facts]
 
 NAMES = {
     schema.RepositoryText: "repository",
@@ -49,12 +52,12 @@ def policy_format() -> str:
     return _document(policy.PolicyFile, "The file")
 
 
-def _document(root: type[BaseModel], title: str) -> str:
+def _document(root: Model, title: str) -> str:
     parts = list(_parts(root, set()))
     return "\n".join(_part(model, title if model is root else _title(model)) for model in parts)
 
 
-def _parts(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[type[BaseModel]]:
+def _parts(model: Model, seen: set[Model]) -> Iterator[Model]:
     """Yield a model and those that it contains, each once, in the order of the document."""
     if model in seen:
         return
@@ -65,30 +68,37 @@ def _parts(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[type[
             yield from _parts(inner, seen)
 
 
-def _models(hint: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
+def _models(hint: Any) -> Iterator[Model]:
+    if isinstance(hint, type) and issubclass(hint, BaseModel | schema.Facts):
         yield hint
     elif get_origin(hint) is not Literal:
         for inner in get_args(hint):
             yield from _models(inner)
 
 
-def _part(model: type[BaseModel], title: str) -> str:
+def _part(model: Model, title: str) -> str:
     hints = _hints(model)
     rows = (
         (code(field.alias or name), f"{_type(hints[name])}{_default(field)}", escape(field.description or ""))
-        for name, field in model.model_fields.items()
+        for name, field in _fields(model).items()
     )
     summary = escape((model.__doc__ or "").partition("\n\n")[0])
     return f"## {title}\n\n{summary}\n\n{table(('key', 'value', 'meaning'), rows)}"
 
 
-def _hints(model: type[BaseModel]) -> dict[str, Any]:
+def _hints(model: Model) -> dict[str, Any]:
     hints = get_type_hints(model, include_extras=True)
-    return {name: hints[name] for name in model.model_fields}
+    return {name: hints[name] for name in _fields(model)}
 
 
-def _title(model: type[BaseModel]) -> str:
+def _fields(model: Model) -> dict[str, FieldInfo]:
+    if issubclass(model, BaseModel):
+        return model.model_fields
+    hints = get_type_hints(model, include_extras=True)
+    return {one.name: FieldInfo.from_annotated_attribute(hints[one.name], one) for one in fields(model)}  # type: ignore[arg-type]
+
+
+def _title(model: Model) -> str:
     return model.__name__
 
 
@@ -107,7 +117,7 @@ def _type(hint: Any) -> str:
         return f"list of: {_type(arguments[0])}"
     if origin is dict:
         return f"mapping of {_type(arguments[0])} to: {_type(arguments[1])}"
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
+    if isinstance(hint, type) and issubclass(hint, BaseModel | schema.Facts):
         return f"[{_title(hint)}](#{_title(hint).lower()})"
     return {str: "text", int: "number", bool: "`true` or `false`"}.get(hint, escape(str(hint)))
 
@@ -119,4 +129,4 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if isinstance(value, timedelta):
         value = f"{value.days}d"
-    return "" if not value or isinstance(value, BaseModel) else f", by default {code(str(value))}"
+    return "" if not value or isinstance(value, BaseModel | schema.Facts) else f", by default {code(str(value))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
@@ -42,18 +43,24 @@ def _signature(name: str, value: Any) -> list[str]:
         keyword_only = [part.kind is inspect.Parameter.KEYWORD_ONLY for part in signature.parameters.values()]
         if True in keyword_only:
             parts.insert(keyword_only.index(True), "*")
-        returns = f" -> {signature.return_annotation}" if isinstance(signature.return_annotation, str) else ""
+        returned = signature.return_annotation
+        returns = "" if returned is inspect.Signature.empty else f" -> {_annotation(returned)}"
     return [f"{name}(", *(f"    {part}," for part in parts), f"){returns}"]
 
 
 def _field(field: Field[Any]) -> str:
     if field.default is not MISSING and not inspect.isfunction(field.default):
-        return f"{field.name}: {field.type} = {field.default!r}"
-    return f"{field.name}: {field.type}" + ("" if field.default is field.default_factory else " = ...")
+        return f"{field.name}: {_annotation(field.type)} = {field.default!r}"
+    return f"{field.name}: {_annotation(field.type)}" + ("" if field.default is field.default_factory else " = ...")
+
+
+def _annotation(value: Any) -> str:
+    """Return a type as it is written, without the names of modules."""
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", value if isinstance(value, str) else inspect.formatannotation(value))
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    text = f"{parameter.name}: {parameter.annotation}"
+    text = f"{parameter.name}: {_annotation(parameter.annotation)}"
     if parameter.default is inspect.Parameter.empty:
         return text
     default = parameter.default

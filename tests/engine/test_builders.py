@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from support.docker_daemon import bridge, daemon, find_dockerd
-from tfimg.build.builder import choose_output
 from tfimg.core.paths import state_folder
+from tfimg.engine.buildx import choose_output
 from tfimg.engine.connect import connect_builders
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import BuildRequest, Exit, Line, RunRequest

@@ -15,8 +15,8 @@ from support.cli import assert_refused, run_tfimg, start_tfimg
 from support.docker_daemon import daemon, find_dockerd, image_tags, wait_until
 from support.registry_container import docker
 from support.small_workspace import make_workspace
-from tfimg.build.builder import choose_output
 from tfimg.core.paths import Workspace
+from tfimg.engine.buildx import choose_output
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import BuildRequest
 from tfimg.engine.machine import CANDIDATE

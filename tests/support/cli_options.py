@@ -2,8 +2,15 @@
 
 import shlex
 
-from tfimg.cli.app import parse
+from tfimg.cli.app import load_command, parse
+from tfimg.cli.options import list_parameters
 from tfimg.matrix.conditions import Request
+
+
+def option_names(command: str) -> set[str]:
+    """Return all names of a command's options."""
+    return {"--help", *(name for one in list_parameters(load_command(command)).values() for name in one.names)}
+
 
 OPTIONS = ("tensorflow", "cuda", "cudnn", "python", "platform", "driver", "gpu", "device")
 

@@ -2,10 +2,9 @@
 
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
-from typing import get_args, get_type_hints
 
 from tfimg.cli.app import COMMANDS, load_command
+from tfimg.cli.options import list_parameters
 
 HOSTILE = (
     "before"
@@ -36,14 +35,9 @@ def unprintable(text: str) -> set[str]:
 def commands() -> Iterator[tuple[str, ...]]:
     """Yield the words of every command, with what it requires: `engine up`, `verify x`."""
     for name in COMMANDS:
-        command = load_command(name)
-        hints = get_type_hints(command)
         words = name.split()
-        for field in fields(command):
-            parameter = field.metadata["parameter"]
-            if field.default is MISSING or parameter.required or field.name == "jupyter":
-                if field.kw_only:
-                    words.append(f"--{field.name}")
-                if hints[field.name] is not bool:
-                    words.append(next((value for value in get_args(hints[field.name]) if isinstance(value, str)), "x"))
+        for field, parameter in list_parameters(load_command(name)).items():
+            if parameter.is_required or field == "jupyter":
+                words += parameter.names[:1]
+                words += [] if parameter.is_flag else [*parameter.choices, "x"][:1]
         yield tuple(words)

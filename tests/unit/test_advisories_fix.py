@@ -19,6 +19,7 @@ from tfimg.advisories.fix import MAX_ROUNDS, LockFix, LockFixer, Outcome
 from tfimg.advisories.service import OsvService
 from tfimg.core.errors import LockError
 from tfimg.core.paths import Workspace
+from tfimg.matrix.load import validate_facts
 from tfimg.matrix.schema import AcceptedRisk, Variant
 from tfimg.matrix.spec import ImageSpec, with_variant
 from tfimg.project.project import Project
@@ -213,7 +214,7 @@ def test_versions_are_tried_a_limited_number_of_times(world: World) -> None:
 
 def test_an_accepted_risk_is_left_alone(world: World) -> None:
     accepted = {"advisories": ["A-1"], "package": "aa", "images": "2.15*", "reason": "not reached", "review_by": TODAY}
-    world.risks = (AcceptedRisk.model_validate(accepted),)
+    world.risks = (validate_facts(AcceptedRisk, accepted),)
     fix = world.fix(advisory("A-1", affected("aa", *below("1.1"))), advisory("A-2", affected("aa", *below("1.2"))))
     assert [show(one) for one in fix.outcomes] == [("A-2", "aa 1.0 1.2")]
 

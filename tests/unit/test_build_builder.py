@@ -24,8 +24,6 @@ from tfimg.build.builder import (
     Builder,
     BuildSettings,
     BuiltImage,
-    Output,
-    choose_output,
     read_base_config,
     record_base,
     report_base_change,
@@ -35,6 +33,7 @@ from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError, Net
 from tfimg.core.events import Event, InfoEvent, LogEvent, OnEvent, StepEvent, ignore
 from tfimg.core.paths import Workspace
 from tfimg.engine.bases import BaseConfig, BaseImage, BaseSource
+from tfimg.engine.buildx import Output, choose_output
 from tfimg.engine.interface import StoredImage, StoredLayer, StoreKind
 from tfimg.engine.machine import check_disk_space
 from tfimg.index.network import HostNetwork

@@ -4,8 +4,9 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from support.reports import DIGEST
 from support.suite_events import EXPLAINED, done_event, end, make_output, start, suite
 from tfimg import __version__
 from tfimg.cli.app import COMMANDS, GROUPS, IDENTIFIERS, RARE, load_command
+from tfimg.cli.options import list_parameters
 from tfimg.cli.values import complete_identifiers
 from tfimg.core.errors import BuildError
 from tfimg.core.events import StepEvent
@@ -161,29 +163,46 @@ def test_what_is_committed_is_fresh(tfimg: CliRunner) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_a_script_that_knows_the_commands(shell: str, tfimg: CliRunner) -> None:
+def test_completion_is_a_script_that_asks_the_program(shell: str, tfimg: CliRunner) -> None:
     ended = tfimg("completion", shell)
     assert (ended.code, ended.stderr) == (0, "")
-    assert all(command in ended.stdout for command in ("resolve", "build", "--device"))
+    assert "tfimg __complete " in ended.stdout
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=ended.stdout, text=True, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(
+    ("words", "replies"),
+    [("tfimg res", ["resolve"]), ("tfimg resolve --gpu RTX", ["RTX\\ 4090"]), ("tfimg resolve --device = gp", ["gpu"])],
+)
+def test_bash_takes_the_values_that_begin_like_the_word(words: str, replies: list[str], tfimg: CliRunner) -> None:
+    program = f'tfimg() {{ {shlex.join([sys.executable, "-m", "tfimg"])} "$@"; }}'
+    typed = f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; _tfimg"
+    script = "\n".join([program, tfimg("completion", "bash").stdout, typed, 'printf "%s\\n" "${COMPREPLY[@]}"'])
+    done = subprocess.run(["bash", "-c", script], text=True, check=True, capture_output=True)
+    assert set(replies) <= {*done.stdout.splitlines()}
+    assert all(line.startswith(words.split()[-1]) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
     ("words", "values"),
     [
+        ("", {"build", "engine"}),
+        ("engine ", {"up", "down", "status", "env"}),
         ("build --tf 2.1", {"2.15", "2.15.1"}),
         ("build --gpu T", {"T4"}),
+        ("build --verbose --", {"--tf", "--no-cache", "--help"}),
         ("list 2.15.1-cpu-py3.1", {"2.15.1-cpu-py3.11"}),
         ("resolve --device ", {"cpu", "gpu", "tpu"}),
+        ("completion ", {"bash", "zsh", "fish"}),
+        ("run --as ", {"2.15.1-cpu-py3.11"}),
+        ("publish --level linked registry.example/tf ", {"2.15.1-cpu-py3.11"}),
     ],
 )
 def test_completion_offers_values(words: str, values: set[str], tfimg: CliRunner) -> None:
-    if words.endswith("--device "):
-        assert all(value in tfimg("completion", "bash").stdout for value in values)
-    else:
-        _, *rest = tfimg("__complete", *words.split(" ")).succeeded().stdout.split("\x1fbegin\n")
-        assert values <= {line.partition("\t")[0] for line in rest[0].splitlines()}
+    lines = tfimg("__complete", *words.split(" ")).succeeded().stdout.splitlines()
+    assert values <= {line.partition("\t")[0] for line in lines}
+    assert [line for line in lines if line.count("\t") != 1] == []
 
 
 @pytest.mark.parametrize(
@@ -391,6 +410,11 @@ MISSPELT = {
     "lists the commands.",
     "engine upp": "`tfimg engine` has no command 'upp'. Did you mean `tfimg engine up`? `tfimg engine --help` lists "
     "the commands.",
+    "resolve --explain=yes": "`tfimg resolve`: --explain takes no value. For example: `tfimg resolve --tf 2.15 --cuda "
+    "12 --json`. `tfimg resolve --help` lists its options.",
+    "run a --gpus 0 --no-gpu": "`tfimg run`: --gpus and --no-gpu cannot be combined. Leave out all but one.",
+    "cloud-init --cloud gcp --image a/b --public-key x": "`tfimg cloud-init` needs one of --jupyter and --command. "
+    "`tfimg cloud-init --help` describes them.",
     "resolve --device npu": "`tfimg resolve`: --device 'npu' is not one of cpu, gpu, tpu. For example: `tfimg resolve "
     "--tf 2.15 --cuda 12 --json`. `tfimg resolve --help` lists its options.",
 }
@@ -847,8 +871,9 @@ def test_a_group_lists_its_commands(tfimg: CliRunner) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_identifiers_are_completed_without_their_command(name: str, tfimg: CliRunner) -> None:
     """The fast way gives what the command's own argument would give."""
-    arguments = [field for field in fields(load_command(name)) if not field.kw_only]
-    takes = bool(arguments) and arguments[0].metadata["parameter"].completer is complete_identifiers
+    parameters = list_parameters(load_command(name)).values()
+    arguments = [parameter for parameter in parameters if not parameter.names]
+    takes = bool(arguments) and arguments[0].completer is complete_identifiers
     assert (name in IDENTIFIERS) == takes
     if takes:
         fast = tfimg("__complete", *name.split(), "2.15").succeeded().stdout

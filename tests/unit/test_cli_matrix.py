@@ -1,14 +1,17 @@
 """`tfimg matrix`: the table, the Markdown, the JSON and the page."""
 
+from __future__ import annotations
+
+import io
 import json
 import re
 import shutil
+from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from support.cli import CliResult, CliRunner
 from support.html_page import HtmlPage
@@ -84,10 +87,13 @@ def test_the_table_is_plain_and_complete_without_a_terminal(tfimg: CliRunner) ->
 def test_a_terminal_is_given_as_much_as_it_has_room_for(
     width: int, heads: str, lines: int, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reported = Console(force_terminal=True, width=width, color_system=None, record=True)
-    monkeypatch.setattr("tfimg.cli.output.tables.make_console", lambda: reported)
-    print_support(summarize_support(matrix, expand_matrix(matrix), {}))
-    text = reported.export_text().splitlines()
+    output = io.StringIO()
+    monkeypatch.setattr(output, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    with redirect_stdout(output):
+        print_support(summarize_support(matrix, expand_matrix(matrix), {}))
+    text = output.getvalue().splitlines()
     assert heads in text[0]
     assert len(text) == 1 + lines * len(matrix.rows)
     assert max(map(len, text)) <= width

@@ -3,8 +3,9 @@
 import pytest
 
 from support.cli import CliRunner
+from support.cli_options import option_names
 from tfimg.cli import removed
-from tfimg.cli.app import COMMANDS, load_command, option_names
+from tfimg.cli.app import COMMANDS
 
 
 @pytest.mark.parametrize("command", removed.COMMANDS)
@@ -19,7 +20,7 @@ def test_a_removed_option_is_answered(tfimg: CliRunner, command: str, option: st
     instead = removed.OPTIONS[command, option]
     command = command or "list"  # of any command
     assert tfimg(*command.split(), option).refusal(2) == f"`tfimg {command} {option}` was removed. {instead}"
-    assert option not in option_names(load_command(command))
+    assert option not in option_names(command)
 
 
 def test_an_option_that_every_command_has_lost_is_answered(tfimg: CliRunner) -> None:

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 import tfimg.cli
@@ -30,7 +28,7 @@ from tfimg.cli.commands.choose import print_images
 from tfimg.cli.output.console import EscapingConsole, live, make_console
 from tfimg.cli.output.progress import Display
 from tfimg.cli.output.streams import escaped_streams, print_styled
-from tfimg.cli.output.tables import plain_table, print_table
+from tfimg.cli.output.tables import Table, print_rows, print_table
 from tfimg.core.errors import BuildError, RegistryError
 from tfimg.core.events import StepEvent
 from tfimg.core.text import escape_unprintable
@@ -62,9 +60,7 @@ def test_no_color_leaves_no_style_at_all(
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr("sys.stdout", terminal)
     print_styled("name", "1")
-    table = plain_table("HEAD")
-    table.add_row("[green]cell[/]")
-    print_table(table)
+    print_rows(["HEAD"], [["cell"]], colours={"HEAD": {"cell": "green"}})
     assert ("\x1b[" in terminal.getvalue()) == styled
     assert "HEAD" in terminal.getvalue()
 
@@ -193,16 +189,10 @@ SPOKEN: dict[str, Callable[[], object]] = {
     "print": lambda: print(HOSTILE),
     "print on standard error": lambda: print(HOSTILE, file=sys.stderr),
     "a styled word": lambda: print_styled(HOSTILE, "1"),
-    "a table": lambda: print_table(_table()),
+    "a table": lambda: print_table([Table(["NAME"], [[HOSTILE]])]),
     "a console": lambda: make_console().print(Text(HOSTILE)),
     "a console on standard error": lambda: make_console(stderr=True).print(HOSTILE, markup=False, highlight=False),
 }
-
-
-def _table() -> Table:
-    table = plain_table("NAME")
-    table.add_row(escape(HOSTILE))
-    return table
 
 
 @pytest.mark.parametrize("way", SPOKEN)
@@ -227,6 +217,12 @@ def test_our_own_styles_reach_the_terminal(terminal: Terminal) -> None:
         print_styled("state", "32")
         make_console().print(Text("word", style="red"))
     assert terminal.getvalue() == "\x1b[32mstate\x1b[0m\x1b[31mword\x1b[0m\n"
+
+
+def test_words_of_a_table_have_their_colours_on_a_terminal(terminal: Terminal) -> None:
+    with redirect_stdout(terminal), escaped_streams():
+        print_rows(["A", "B"], [["x", "built, linked"]], colours={"B": {"linked": "cyan"}})
+    assert terminal.getvalue() == "\x1b[1mA\x1b[0m  \x1b[1mB\x1b[0m\nx  built, \x1b[36mlinked\x1b[0m\n"
 
 
 def test_styles_are_left_out_where_no_terminal_is() -> None:

@@ -1,5 +1,9 @@
 """GPUs by their many names, and how a wheel's code runs on them."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+
 import pytest
 
 from tfimg.core.errors import UsageError
@@ -115,7 +119,7 @@ def with_code(matrix: Matrix, architectures: tuple[str, ...], **reports: PtxRepo
     """A row's facts with other architectures and reports."""
     gpu = matrix.rows[0].gpu
     assert gpu
-    return gpu.model_copy(update={"architectures": architectures, "reports": reports})
+    return replace(gpu, architectures=architectures, reports=reports)
 
 
 FAILS = PtxReport(runs="fails", reason="it fails")

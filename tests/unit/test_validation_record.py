@@ -17,9 +17,8 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.project.services import Services
-from tfimg.recipe.labels import Status
+from tfimg.recipe.labels import MAX_RECORD_BYTES, Status
 from tfimg.validation.record import (
-    MAX_BYTES,
     OPTIONAL,
     ImageRecord,
     find_report,
@@ -311,7 +310,7 @@ def test_a_record_of_another_image_or_too_large_is_refused_and_of_another_lock_d
     file.write_text(json.dumps({**document, "identifier": "2.15.1-cpu-py3.9"}))
     with pytest.raises(FileError, match=r"is not the record of an image: it is about 2\.15\.1-cpu-py3\.9"):
         project.status(spec)
-    file.write_text(" " * MAX_BYTES + file.read_text())
+    file.write_text(" " * MAX_RECORD_BYTES + file.read_text())
     with pytest.raises(FileError, match="is larger than 256 KiB"):
         project.status(spec)
 

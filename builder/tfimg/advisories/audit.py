@@ -9,6 +9,7 @@ from typing import Any
 
 from tfimg.advisories.match import AuditedPackage, Finding
 from tfimg.core import errors, text
+from tfimg.matrix.load import dump_facts
 from tfimg.matrix.schema import AcceptedRisk
 
 MAX_LISTED = 5  # packages or acceptances that a message names
@@ -47,7 +48,7 @@ class AuditedFinding:
             "fixed": list(finding.fixed),
             "imported_by_tensorflow": self.imported,
             "images": list(self.images),
-            "accepted": self.accepted.model_dump(mode="json") if self.accepted else None,
+            "accepted": dump_facts(self.accepted, mode="json") if self.accepted else None,
         }
 
 
@@ -78,8 +79,8 @@ class AuditResult:
                 {**package.to_json(), "reason": reason, "images": list(images)}
                 for package, reason, images in self.not_audited
             ],
-            "expired": [risk.model_dump(mode="json") for risk in self.expired],
-            "unused": [risk.model_dump(mode="json") for risk in self.unused],
+            "expired": [dump_facts(risk, mode="json") for risk in self.expired],
+            "unused": [dump_facts(risk, mode="json") for risk in self.unused],
         }
 
     @property

@@ -10,14 +10,14 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from packaging.specifiers import SpecifierSet
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
 
 from tfimg.attestations.keys import FINGERPRINT, VerifyingKey, fingerprints, read_verifying_key
 from tfimg.core import documents, errors, files
 from tfimg.core.levels import AttestedLevel, Level
 from tfimg.core.text import quote_value
 from tfimg.matrix.load import describe_schema_errors, read_yaml
-from tfimg.matrix.schema import Capability, MatrixModel, RangeText, Sentence
+from tfimg.matrix.schema import Capability, RangeText, Sentence
 from tfimg.matrix.support_ends import SupportEnd
 
 ATTESTED_LEVELS = tuple(level for level in Level if level > Level.DECLARED)
@@ -159,7 +159,7 @@ KeyText = Annotated[VerifyingKey, PlainValidator(_parse_key, json_schema_input_t
 Fingerprint = Annotated[str, Field(pattern=FINGERPRINT)]
 
 
-class PolicyRequirements(MatrixModel):
+class PolicyRequirements(BaseModel, frozen=True, extra="forbid"):
     """What attestations have to show; what is left out is not required."""
 
     level: AttestedLevel | None = Field(default=None, description="Lowest level; none: what the tag promises")
@@ -175,14 +175,14 @@ class PolicyRequirements(MatrixModel):
     )
 
 
-class PolicyPromise(MatrixModel):
+class PolicyPromise(BaseModel, frozen=True, extra="forbid"):
     """What tags promise instead of the default."""
 
     level: AttestedLevel = Field(description="Level that images of these tags must have")
     reason: Sentence = Field(description="Why; publishing shows it")
 
 
-class PolicyFile(MatrixModel):
+class PolicyFile(BaseModel, frozen=True, extra="forbid"):
     """A policy for many images, in writing."""
 
     version: Literal[1] = Field(description="Version of this format")

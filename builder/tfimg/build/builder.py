@@ -33,7 +33,7 @@ from tfimg.project.project import Project, read_record, write_record
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_extra_labels
-from tfimg.recipe.layout import ZSTD_LEVELS, Compression, list_wheel_layers, lock_path
+from tfimg.recipe.layout import Compression, lock_path
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
 from tfimg.registry.reference import DIGEST
 from tfimg.validation.record import MAX_LAYERS, MAX_NAME, MAX_TEXT, RecordedBase, find_contradictions
@@ -159,63 +159,14 @@ KEPT_LAYERS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Output:
-    """How the engine stores the image: a value of buildx's `--output`, the compression, and the reason for it."""
-
-    option: str
-    compression: str
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:
     """An image in the engine's store under a candidate's name."""
 
     name: str
     base: bases.BaseImage
-    output: Output
+    output: buildx.Output
     stored: StoredImage
     seconds: float
-
-
-def choose_output(capabilities: Capabilities, name: str, compression: Compression = "fast") -> Output:
-    """Return the best output that the engine's store performs; some stores accept options and ignore them."""
-    if capabilities.store == "classic":
-        return Output(
-            option=f"type=image,name={name}",
-            compression="none",
-            why="the classic store keeps layers unpacked; this engine packs them with gzip when it pushes",
-        )
-    option = f"type=image,name={name},oci-mediatypes=true"
-    if compression == "gzip":
-        return Output(
-            option=f"{option},compression=gzip,force-compression=true", compression="gzip", why="it was asked for"
-        )
-    return Output(
-        # The base's layers too, whatever they are packed with.
-        option=f"{option},compression=zstd,compression-level={ZSTD_LEVELS[compression]},force-compression=true",
-        compression="zstd",
-        why="the containerd store keeps layers compressed, and zstd is smaller and faster than gzip",
-    )
-
-
-def describe_build(plan: Plan, capabilities: Capabilities | None) -> dict[str, Any]:
-    """Return how an engine would build an image. Without an engine, how it compresses layers is not known."""
-    output, spec = choose_output(capabilities, "NAME") if capabilities else None, plan.spec
-    return {
-        "identifier": spec.identifier,
-        "engine": capabilities.host if capabilities else None,
-        **({"builder": capabilities.builder} if capabilities and capabilities.builder else {}),
-        "base": spec.base.image,
-        "layers": [
-            *(layer.name for layer in list_wheel_layers(plan.lock)),
-            *(["debian"] if spec.system_packages else []),
-        ],
-        **({"extra_packages": asdict(spec.extra)} if spec.extra else {}),
-        "compression": output.compression if output else None,
-        "why": output.why if output else None,
-        "tags": list(plan.tags),
-    }
 
 
 def count_kept_layers(stages: Mapping[str, str], stored: StoredImage) -> int:
@@ -479,7 +430,7 @@ class Builder:
             tools = self.prepare_base(replace(plan.spec, platform=native), on_event) if is_foreign else None
             layers = wait_for_layers()
         start = time.monotonic()
-        output = choose_output(self.capabilities, name, self.settings.choose_compression(plan.spec))
+        output = buildx.choose_output(self.capabilities, name, self.settings.choose_compression(plan.spec))
         secrets, secret_env = self.project.services.network.secrets()
         with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
             request = BuildRequest(
@@ -517,7 +468,7 @@ class Builder:
 
     def labels(self, plan: Plan, base: bases.BaseImage) -> dict[str, str]:
         """Return the labels that only a build knows."""
-        output = choose_output(self.capabilities, "NAME", self.settings.choose_compression(plan.spec)).option
+        output = buildx.choose_output(self.capabilities, "NAME", self.settings.choose_compression(plan.spec)).option
         mirrors, snapshot = self.settings.find_package_mirrors(plan.spec), self.settings.snapshot
         snapshot = bases.snapshot_mirrors(snapshot).public_addresses[0] if snapshot else None  # without credentials
         recipe = hash_recipe(

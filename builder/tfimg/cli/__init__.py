@@ -100,13 +100,10 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
         print(help_text(named, with_all="--all" in words), end="")
         return 0
     if words[:1] == ["__complete"]:
-        from contextlib import redirect_stdout
-
         from tfimg.cli.app import complete
-        from tfimg.cli.output.streams import unescaped
 
-        with redirect_stdout(unescaped(sys.stdout)):  # control characters separate the records
-            complete(argv)
+        for value, description in complete(argv[1:]):
+            print(f"{value}\t{description}")
         return 0
     from tfimg.cli.app import parse
 

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from argparse import SUPPRESS, ArgumentError, ArgumentParser
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Any
 
 from tfimg.cli import removed
+from tfimg.cli.options import Command, Parameter, list_parameters
 from tfimg.cli.output.streams import fold
+from tfimg.cli.values import complete_identifiers
 from tfimg.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from cyclopts import App, Argument
-    from cyclopts.exceptions import CycloptsError
-
-    from tfimg.cli.options import Command
 
 
 def locate_page(page: str, anchor: str = "") -> str:
@@ -113,86 +109,33 @@ def load_command(name: str) -> type[Command]:
     return command
 
 
-def build_app(names: Iterable[str]) -> App:
-    """Return the Cyclopts application of some commands."""
-    from cyclopts import App, Parameter
-
-    def make_app(name: str) -> App:
-        return App(
-            name=name,
-            default_parameter=Parameter(negative_bool=(), negative_iterable=(), allow_repeating=True),
-            version_flags=(),
-            help_flags=(),
-        )
-
-    app = make_app("tfimg")
-    for name in names:
-        first, _, last = name.partition(" ")
-        if not list_members(first):
-            app.command(_constructor(load_command(name)), name=name, help="")
-            continue
-        if first not in app:
-            app.command(make_app(first))
-        if last:
-            app[first].command(_constructor(load_command(name)), name=last, help="")
-        else:
-            app[first].default(_constructor(load_command(name)))
-    return app
-
-
 def list_members(group: str) -> list[str]:
     """Return the last words of a group's commands, such as `up` of `engine`."""
     return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
 
 
-def _constructor(command: type[Command]) -> Callable[..., Command]:
-    """Return a function that makes a command, with the signature and annotations that Cyclopts reads.
-
-    Positional fields are positional only, so that they have no option's name; one that is a tuple takes all words.
-    """
-
-    def construct(*_words: object, **_options: object) -> Command:
-        raise NotImplementedError  # only its signature is used
-
-    hints, parameters = get_type_hints(command), []
-    for field in fields(command):
-        hint: Any = hints[field.name]
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        kind: Any = inspect.Parameter.KEYWORD_ONLY if field.kw_only else inspect.Parameter.POSITIONAL_ONLY
-        if not field.kw_only and str(field.type).startswith("tuple"):
-            hint, kind, default = get_args(hint)[0], inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.empty
-        annotation = Annotated[hint, field.metadata["parameter"]]
-        parameters.append(inspect.Parameter(field.name, kind, annotation=annotation, default=default))
-    parameters.sort(key=operator.attrgetter("kind"))
-    construct.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    construct.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return construct
-
-
-class _Dash(str):
-    """The word `-`, standard input. Cyclopts would take it for an option."""
-
-    __slots__ = ()
-
-    def startswith(self, *_arguments: Any) -> bool:
-        return False
-
-
 def parse(argv: Sequence[str]) -> Command:
     """Return the command of a command line. Raises `UsageError`."""
-    words, program = list(argv), None
+    words, program = list(argv), []
     if "--" in words:
         cut = words.index("--")
-        words, program = words[:cut], tuple(words[cut + 1 :])
+        words, program = words[:cut], words[cut + 1 :]
     as_json, quiet = "--json" in words, bool({"--quiet", "-q"} & set(words))
     words = [word for word in words if word not in {"--json", "--quiet", "-q"}]
     name = _command_name(words)
-    rest: list[str] = words[len(name.split()) :]
+    command, rest = load_command(name), words[len(name.split()) :]
     if name == "run":
-        command = replace(_bind(name, rest), program=program or ())  # type: ignore[call-arg]
+        values = {**_read_values(name, rest), "program": tuple(program)}
     else:
-        command = _bind(name, [*rest, *(("--", *program) if program else ())])
-    return replace(command, json=as_json, quiet=quiet)
+        values = _read_values(name, rest, program)
+    alternatives = next((found for base in command.__mro__ if (found := vars(base).get("alternatives"))), ())
+    given = [option for option, field in alternatives if values.get(field)]
+    options = " and ".join(option for option, _ in alternatives)
+    if len(given) > 1:
+        raise UsageError(f"`tfimg {name}`: {options} cannot be combined.", next_step="Leave out all but one.")
+    if not given and command.needs_alternative:
+        raise UsageError(f"`tfimg {name}` needs one of {options}.", next_step=f"`tfimg {name} --help` describes them.")
+    return command(**values, json=as_json, quiet=quiet)
 
 
 def find_command(words: Sequence[str]) -> str | None:
@@ -204,18 +147,30 @@ IDENTIFIERS = ("list", "plan", "build", "doctor", "matrix lock", "matrix render"
 """Commands whose arguments are identifiers of images."""
 
 
-def complete(argv: Sequence[str]) -> None:
-    """Print what the last word may become, as the scripts of Cyclopts read it.
-
-    Identifiers, which are completed most often, need neither the command nor Cyclopts: a third of the time.
-    """
-    name = find_command(argv[1:])
-    if name in IDENTIFIERS and not any(word.startswith("-") for word in argv):
-        from tfimg.cli.values import complete_identifiers
-
-        print("\n\x1fbegin", *complete_identifiers(), sep="\n")
-    else:
-        build_app([name] if name else [])(list(argv), exit_on_error=False)
+def complete(words: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Return what the last word may become, with descriptions, which may be empty."""
+    *before, word = (text for text in words or [""] if text != "=")  # bash splits at it
+    name = find_command(before)
+    if name in IDENTIFIERS and not any(text.startswith("-") for text in (*before, word)):
+        # They are completed most often, and need no command, whose module takes most of the time.
+        return ((identifier, "") for identifier in complete_identifiers())
+    if name is None or (list_members(name) and len(before) == 1 and not word.startswith("-")):
+        if before:
+            return [(member.partition(" ")[2], line) for member, line in _describe_members(before[0])]
+        single = {name: line for group in GROUPS.values() for name, (_, line) in group.items() if " " not in name}
+        return (single | FAMILIES).items()
+    parameters = list_parameters(load_command(name)).values()
+    options = {option: parameter for parameter in parameters for option in parameter.names}
+    arguments, found = [parameter for parameter in parameters if not parameter.names], None
+    for text in before[len(name.split()) :]:
+        if found or text.startswith("-"):
+            found = None if found or text not in options or options[text].is_flag else options[text]
+        else:
+            arguments = arguments if arguments and arguments[0].is_repeatable else arguments[1:]
+    if not found and word.startswith("-"):
+        return [*((option, parameter.help) for option, parameter in options.items()), ("--help", "show its help")]
+    wanted = [found] if found else arguments[:1]
+    return [(value, "") for one in wanted for value in (one.completer() if one.completer else one.choices)]
 
 
 def _command_name(words: Sequence[str]) -> str:
@@ -240,76 +195,79 @@ def _command_name(words: Sequence[str]) -> str:
     raise UsageError(f"`{prog}` {what}.", next_step=f"{suggestion}`{prog} --help` lists the commands.")
 
 
-def _bind(name: str, words: Sequence[str]) -> Command:
-    from cyclopts.exceptions import CycloptsError
+def _read_values(name: str, words: Sequence[str], more_arguments: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the values that words give to the fields of a command."""
+    parameters = list_parameters(load_command(name))
+    values, rest = _read_options(name, parameters, words)
+    arguments = [*rest, *more_arguments]
+    for field, parameter in parameters.items():
+        if not parameter.names and arguments:
+            values[field] = arguments if parameter.is_repeatable else arguments[0]
+            arguments = [] if parameter.is_repeatable else arguments[1:]
+    if arguments:
+        raise _usage_error(name, f" takes no argument {arguments[0]!r}")
+    for field, parameter in parameters.items():
+        if field in values:
+            values[field] = _read_value(name, parameter, values[field])
+        elif parameter.is_required:
+            raise _usage_error(name, f": {parameter.name} is missing")
+    return values
 
-    tokens = [*name.split(), *(_Dash(word) if word == "-" else word for word in words)]
+
+def _read_options(
+    name: str, parameters: Mapping[str, Parameter], words: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the texts of options, by field, and the other words.
+
+    argparse reads options alone: it finds no arguments between them, and does not say which word is too many.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=SUPPRESS)
+    for field, parameter in parameters.items():
+        if parameter.names:
+            action = "store_true" if parameter.is_flag else "append" if parameter.is_repeatable else "store"
+            parser.add_argument(*parameter.names, dest=field, action=action)
     try:
-        _, bound, _ = build_app([name]).parse_args(tokens, print_error=False, exit_on_error=False)
-    except CycloptsError as error:
-        raise _usage_error(error, name, words) from None
-    command = load_command(name)(**bound.arguments)
-    given = [option for _, option in command.alternatives if bound.arguments.get(option)]
-    options = " and ".join(name for name, _ in command.alternatives)
-    if len(given) > 1:
-        raise UsageError(f"`tfimg {name}`: {options} cannot be combined.", next_step="Leave out all but one.")
-    if not given and command.needs_alternative:
-        raise UsageError(f"`tfimg {name}` needs one of {options}.", next_step="`tfimg {name} --help` describes them.")
-    return command
+        found, rest = parser.parse_known_args(list(words))
+    except ArgumentError as error:
+        problem = "needs a value" if "expected" in error.message else "takes no value"
+        raise _usage_error(name, f": {(error.argument_name or '').partition('/')[0]} {problem}") from None
+    if unknown := next((word for word in rest if word.startswith("-") and word != "-"), None):
+        raise _unknown_option(name, unknown.partition("=")[0], parameters.values())
+    return vars(found), rest
 
 
-def _usage_error(error: CycloptsError, name: str, words: Sequence[str]) -> UsageError:
-    """Return a parser's error in our words, with the command's example or the nearest option as the next step."""
-    from cyclopts import exceptions
+def _read_value(name: str, parameter: Parameter, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_read_value(name, parameter, text) for text in value)
+    try:
+        if parameter.parse:
+            return parameter.parse(value)
+        if parameter.choices and value not in parameter.choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(parameter.choices)}")
+        if parameter.check:
+            parameter.check(value)
+    except ValueError as error:
+        raise _usage_error(name, f": {parameter.name} {error}") from None
+    return value
 
-    prog = f"tfimg {name}"
-    options = f"`{prog} --help` lists its options."
+
+def _usage_error(name: str, problem: str) -> UsageError:
+    """Return the error of a wrong command line, with the command's example as the next step."""
     example = re.sub(r"\s*\\\n\s*", " ", examples(load_command(name))[0])
-    example_step = f"For example: `{example}`. {options}"
-    argument = _argument_name(error.argument)
-    if isinstance(error, exceptions.UnknownOptionError):
-        option = error.token.value if error.token.keyword is None else error.token.keyword
-        option = option.partition("=")[0]
-        if instead := removed.OPTIONS.get((name, option)) or removed.OPTIONS.get(("", option)):
-            return UsageError(f"`{prog} {option}` was removed.", next_step=instead)
-        # A short option is like no other: -it is not --quiet.
-        near = get_close_matches(option, option_names(load_command(name)) if option.startswith("--") else (), n=1)
-        suggestion = f"Did you mean {near[0]}? " if near else ""
-        return UsageError(f"`{prog}` has no option {option}.", next_step=f"{suggestion}{options}")
-    if isinstance(error, exceptions.UnusedCliTokensError):
-        word = (error.unused_tokens or [""])[0]
-        return UsageError(f"`{prog}` takes no argument {word!r}.", next_step=example_step)
-    if isinstance(error, exceptions.MissingArgumentError):
-        is_given = error.argument is not None and any(word in error.argument.names for word in words)
-        what = f"{argument} needs a value" if is_given else f"{argument} is missing"
-    elif isinstance(error, exceptions.RepeatArgumentError):
-        what = f"{error.token.keyword} is given more than once"
-    elif error.argument and (choices := error.argument.get_choices(force=True)) and _value(error) not in choices:
-        what = f"{argument} {_value(error)!r} is not one of {', '.join(choices)}"
-    else:
-        what = f"{argument} {error.msg or getattr(error, 'exception_message', '') or error}"
-    return UsageError(f"`{prog}`: {what}", next_step=example_step)
+    return UsageError(
+        f"`tfimg {name}`{problem}", next_step=f"For example: `{example}`. `tfimg {name} --help` lists its options."
+    )
 
 
-def _argument_name(argument: Argument | None) -> str:
-    if argument is None:
-        return ""
-    name = argument.names[0]
-    return name if name.startswith("-") else argument.parameter.metavar or name
-
-
-def _value(error: CycloptsError) -> str:
-    tokens = [getattr(error, "token", None), *(error.argument.tokens if error.argument else ())]
-    return next((str(token.value) for token in tokens if token), "")
-
-
-def option_names(command: type[Command]) -> list[str]:
-    """Return the options of a command."""
-    names = ["--help"]
-    for field in fields(command):
-        if field.kw_only and field.metadata["parameter"].parse is not False:
-            names += field.metadata["parameter"].name or [f"--{field.name.replace('_', '-')}"]
-    return names
+def _unknown_option(name: str, option: str, parameters: Iterable[Parameter]) -> UsageError:
+    """Return the error of an option that a command does not have, with what replaces it or the nearest one."""
+    prog = f"tfimg {name}"
+    if instead := removed.OPTIONS.get((name, option)) or removed.OPTIONS.get(("", option)):
+        return UsageError(f"`{prog} {option}` was removed.", next_step=instead)
+    names = ["--help", *(name for one in parameters for name in one.names)]
+    near = get_close_matches(option, names if option.startswith("--") else (), n=1)  # -it is not --quiet
+    suggestion = f"Did you mean {near[0]}? " if near else ""
+    return UsageError(f"`{prog}` has no option {option}.", next_step=f"{suggestion}`{prog} --help` lists its options.")
 
 
 def examples(command: type[Command]) -> list[str]:
@@ -384,28 +342,18 @@ class CommandHelp:
 def describe_command(name: str) -> CommandHelp:
     """Return the help of a command."""
     command = load_command(name)
-    hints = get_type_hints(command)
-    summary = (inspect.getdoc(command) or "").partition("\n\n")[0]
-    arguments: list[tuple[str, str]] = []
-    options: dict[str, list[tuple[str, str]]] = {"Options": []}
-    usage = f"tfimg {name}"
-    for field in sorted(fields(command), key=lambda field: field.name not in command.__annotations__):
-        parameter = field.metadata["parameter"]
-        if parameter.parse is False:
-            continue
-        text = parameter.help or ""
-        if field.kw_only:
-            section = f"{parameter.group[0].capitalize()} options" if parameter.group else "Options"
-            options.setdefault(section, []).append((_option_names(field, hints[field.name]), text))
-            if field.default is MISSING:
-                usage += f" {_option_names(field, hints[field.name])}"
-        else:
-            arguments.append((_metavar(field, hints[field.name]), text))
-            usage += _usage_word(field, hints[field.name])
+    usage, summary = f"tfimg {name}", (inspect.getdoc(command) or "").partition("\n\n")[0]
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in list_parameters(command).values():
+        title = f"{parameter.group} options".strip().capitalize() if parameter.names else "Arguments"
+        sections.setdefault(title, []).append((parameter.title, parameter.help))
+        if parameter.is_required:
+            usage += f" {parameter.title}"
+        elif not parameter.names:
+            usage += f" [{parameter.title}{' ...' if parameter.is_repeatable else ''}]"
     usage += " [OPTIONS]" + (" [-- PROGRAM ...]" if name == "run" else "")
-    options["Options"].append(("--help, -h", "show this help"))
-    sections = [("Arguments", arguments), *((title, options[title]) for title in reversed(options))]
-    return CommandHelp(usage, summary, {title: rows for title, rows in sections if rows}, examples(command))
+    sections["Options"] = [*sections.pop("Options"), ("--help, -h", "show this help")]
+    return CommandHelp(usage, summary, sections, examples(command))
 
 
 def _command_help(name: str) -> str:
@@ -415,28 +363,6 @@ def _command_help(name: str) -> str:
         body += f"\nCommands of maintainers:\n{_rows(members)}"
     lines = "".join(f"  {example}\n" for example in command.examples)
     return f"Usage: {command.usage}\n\n{fold(command.summary, max_columns=MAX_COLUMNS)}\n\n{body}\nExamples:\n{lines}"
-
-
-def _metavar(field: Field[Any], hint: Any) -> str:
-    choices = _choices(hint)
-    return str(field.metadata["parameter"].metavar or ("|".join(choices) if choices else field.name.upper()))
-
-
-def _choices(hint: Any) -> list[str]:
-    found = [value for value in get_args(hint) if isinstance(value, str)]
-    return found or [value for part in get_args(hint) for value in get_args(part) if isinstance(value, str)]
-
-
-def _usage_word(field: Field[Any], hint: Any) -> str:
-    word = _metavar(field, hint)
-    if str(field.type).startswith("tuple"):
-        return f" [{word} ...]"
-    return f" {word}" if field.default is MISSING else f" [{word}]"
-
-
-def _option_names(field: Field[Any], hint: Any) -> str:
-    names = ", ".join(field.metadata["parameter"].name or (f"--{field.name.replace('_', '-')}",))
-    return names if hint is bool else f"{names} {_metavar(field, hint)}"
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> str:

@@ -8,9 +8,17 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
-
-from cyclopts import Parameter
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tfimg.cli.values import (
     complete_gpus,
@@ -45,47 +53,99 @@ if TYPE_CHECKING:
 
 Check = Callable[[str], object]
 
+
 # Declarations of options
 
 
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """How a command's field is read, completed and described. `names` are those of an option; an argument has none.
+
+    `parse` makes the value of a text, `check` only tests it; both raise `ValueError` with the rest of a sentence.
+    `choices` are the only texts, unless a function parses them.
+    """
+
+    help: str
+    metavar: str
+    names: tuple[str, ...]
+    is_flag: bool
+    is_repeatable: bool
+    is_required: bool
+    check: Check | None = None
+    parse: Check | None = None
+    completer: Callable[[], Iterable[str]] | None = None
+    choices: tuple[str, ...] = ()
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return self.names[0] if self.names else self.metavar
+
+    @property
+    def title(self) -> str:
+        """The names and the value in help."""
+        names = ", ".join(self.names)
+        return names if self.is_flag else f"{names} {self.metavar}".strip()
+
+
 def argument(text: str, metavar: str, *, default: Any = MISSING, check: Check = require_text, **settings: Any) -> Any:
-    """Declare a positional argument; its field stands before `_: KW_ONLY`. More `settings` are those of Cyclopts."""
-    return _declare(text, default, check, metavar=metavar, **settings)
+    """Declare a positional argument. More `settings` are those of `Parameter`."""
+    return field(
+        default=default, kw_only=False, metadata={"help": text, "metavar": metavar, "check": check, **settings}
+    )
 
 
-def option(
-    text: str,
-    metavar: str | None = None,
-    *,
-    default: Any = None,
-    check: Check = require_text,
-    parse: Check | None = None,
-    **settings: Any,
-) -> Any:
-    """Declare an option with one value, which is parsed or checked; both raise `ValueError` with a sentence's rest."""
-    if parse:
-        settings["converter"] = lambda _type, tokens: parse(tokens[0].value)
-        return _declare(text, default, None, metavar=metavar, **settings)
-    return _declare(text, default, check, metavar=metavar, **settings)
+def option(text: str, metavar: str | None = None, *, default: Any = None, **settings: Any) -> Any:
+    """Declare an option with one value, which is parsed or checked."""
+    return _declare(text, default, **{"metavar": metavar, "check": require_text, **settings})
 
 
 def values(text: str, metavar: str, *, check: Check = require_text, **settings: Any) -> Any:
-    return _declare(f"{text}; repeatable", (), check, metavar=metavar, **settings)
+    return _declare(f"{text}; repeatable", (), metavar=metavar, check=check, **settings)
 
 
 def flag(text: str, **settings: Any) -> Any:
-    return _declare(text, False, None, **settings)
+    return _declare(text, False, **settings)
 
 
-def _declare(text: str, default: Any, check: Check | None, **settings: Any) -> Any:
-    if check:
+def _declare(text: str, default: Any, **settings: Any) -> Any:
+    return field(default=default, kw_only=True, metadata={"help": text, **settings})
 
-        def validate(_type: object, value: str | Sequence[str] | None) -> None:
-            for text in (value,) if isinstance(value, str) else value or ():
-                check(text)
 
-        settings["validator"] = validate
-    return field(default=default, metadata={"parameter": Parameter(help=text, **settings)})
+Group = TypeVar("Group")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def option_group(group: type[Group]) -> type[Group]:
+    """Make a class of options that commands inherit.
+
+    Only a command is made and compared: to compile these functions for each group took as long as a bare interpreter.
+    """
+    return dataclass(frozen=True, init=False, repr=False, eq=False)(group)
+
+
+def list_parameters(command: type[Command]) -> dict[str, Parameter]:
+    """Return what the command line sets of a command, by field: arguments first, then options as help shows them."""
+    hints, found = get_type_hints(command), {}
+    for one in sorted(fields(command), key=lambda one: (one.kw_only, one.name not in command.__annotations__)):
+        if "help" not in one.metadata:
+            continue
+        settings, hint = dict(one.metadata), hints[one.name]
+        parts = [part for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
+        choices = get_args(parts[0]) if parts else ()
+        name = settings.pop("name", None) or f"--{one.name.replace('_', '-')}"
+        names = (name,) if isinstance(name, str) else name
+        settings["metavar"] = settings.get("metavar") or "|".join(choices) or one.name.upper()
+        found[one.name] = Parameter(
+            names=names if one.kw_only else (),
+            is_flag=hint is bool,
+            is_repeatable=get_origin(hint) is tuple,
+            is_required=one.default is MISSING,
+            choices=choices,
+            **settings,
+        )
+    return found
 
 
 # Options of several commands
@@ -112,7 +172,7 @@ def output_option(text: str = "write to a file instead of standard output") -> A
 # Groups of options
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Command:
     """Base of all commands: a command's fields are its options, and `run` executes it."""
 
@@ -127,28 +187,28 @@ class Command:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@option_group
 class Patterns:
     """Arguments that select images."""
 
     patterns: tuple[str, ...] = pattern_arguments()
 
 
-@dataclass(frozen=True)
+@option_group
 class LocalImageOptions:
     """An image in the engine."""
 
     image: str = argument("name or digest of an image in the engine", "IMAGE")
 
 
-@dataclass(frozen=True)
+@option_group
 class RemoteImage:
     """An image in a registry."""
 
     image: str = remote_image_argument()
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class PlatformOptions:
     """The platform of an image in an index of several."""
 
@@ -173,7 +233,7 @@ class PlatformOptions:
         return replace(reference, digest=digest, tag=tag)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class EachPlatformOptions:
     """One of the platforms of a tag that is an index, or each of them."""
 
@@ -188,14 +248,14 @@ class EachPlatformOptions:
         return parse_platform(self.platform) if self.platform else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RepositoryOptions:
     """The repository of images' tags, if it is not the matrix's."""
 
     repository: str | None = option("repository of the tags (default: the matrix's)", "NAME")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class FindLinksOptions:
     """Wheels that no package index has."""
 
@@ -204,7 +264,7 @@ class FindLinksOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class IdentifierOptions:
     """What an image is, if its label does not say it."""
 
@@ -213,7 +273,7 @@ class IdentifierOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class LevelOptions:
     """What a validation has to prove."""
 
@@ -227,14 +287,14 @@ class LevelOptions:
         return Level(self.level) if self.level else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ReinstateOptions:
     """Whether a withdrawn image may have tags again."""
 
     reinstate: bool = flag("cancel the withdrawals of an image: its promotion names them")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ValidationOptions(FindLinksOptions, LevelOptions):
     """What a validation has to prove, and where its report is written."""
 
@@ -242,16 +302,16 @@ class ValidationOptions(FindLinksOptions, LevelOptions):
     record: bool = flag("write what is proven into the checkout, as records of the image's level")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RegistryOptions:
     """How registries are reached."""
 
     plain_http: bool = flag("connect without TLS; a registry of this machine needs no option")
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaseOptions:
-    """Options of the base image."""
+@option_group
+class FreshBase:
+    """Options of the base image of a build."""
 
     base: Literal["auto", "registry", "bootstrap"] | None = option(
         "official Python image, or Debian from signed packages; auto (default) tries the first, with --snapshot the "
@@ -270,6 +330,7 @@ class BaseOptions:
         "https://HOST/debian/20261101T000000Z",
         "URL",
     )
+    renew_base: bool = flag("bootstrap the base again, with present security fixes")
 
     def base_settings(self) -> BuildSettings:
         """Return settings of builds that name the base. Raises `UsageError`."""
@@ -283,25 +344,8 @@ class BaseOptions:
             base_digest=self.base_digest,
             mirrors=parse_mirrors(self.mirror),
             snapshot=self.snapshot,
+            renew_base=self.renew_base,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreshBase(BaseOptions):
-    """Options of the base image of a build."""
-
-    renew_base: bool = flag("bootstrap the base again, with present security fixes")
-
-    def base_settings(self) -> BuildSettings:
-        """Return settings of builds that name the base. Raises `UsageError`."""
-        return replace(super().base_settings(), renew_base=self.renew_base)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuilderOptions:
-    """Where images are built, if not on the engine at hand."""
-
-    builder: tuple[str, ...] = values("build on this buildx builder or docker context", "NAME")
 
 
 REQUEST = {
@@ -311,7 +355,7 @@ REQUEST = {
 """Options of a request beside --device → fields of `tfimg.matrix.conditions.Request`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class VersionOptions:
     """Options that describe an image and its machine, without the device."""
 
@@ -347,7 +391,7 @@ class VersionOptions:
         return Request(**{name: vars(self)[name] for name in REQUEST.values()})
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RequestOptions(VersionOptions):
     """Options that describe an image."""
 
@@ -363,16 +407,18 @@ class RequestOptions(VersionOptions):
         return [flag for flag, name in options.items() if vars(self)[name] is not None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectionOptions(Patterns, RequestOptions, BuilderOptions, RepositoryOptions):
+@option_group
+class SelectionOptions(Patterns, RequestOptions, RepositoryOptions):
     """Options that select images to build by patterns or by a request, and say where they are built."""
+
+    builder: tuple[str, ...] = values("build on this buildx builder or docker context", "NAME")
 
 
 MAX_PACKAGE_FILE = 4 << 20
 """Bytes of a requirement file; one with 300 packages and their hashes has 100,000, a lock of uv up to 2 MB."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)  # `tfimg publish` makes one of tfimg.toml
 class ExtraPackageOptions:
     """Extra packages of images."""
 
@@ -439,6 +485,8 @@ class ExtraPackageOptions:
 
     def add_packages(self, context: Context, project: Project, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
         """Return an image with the extra packages, resolved as of a day. Raises as `Locks.add_requested`."""
+        if not self.names_packages:
+            return spec
         requested, system = self.fit_packages(project, spec)
         for note in requested.notes:
             context.note(note)
@@ -496,7 +544,7 @@ def parse_day(text: str | None, today: date) -> date | None:
     return day
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class WheelOptions(SelectionOptions):
     """Options that select images of the matrix, or make one of a wheel of the user's own."""
 
@@ -542,7 +590,7 @@ class WheelOptions(SelectionOptions):
         return with_variant(spec, self.variant, matrix.variants) if self.variant else spec
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ImageOptions(WheelOptions, ExtraPackageOptions, FindLinksOptions):
     """Options that say which images are built."""
 
@@ -602,7 +650,7 @@ def select_buildable(
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class AdvisoryOptions:
     """Where advisories come from."""
 

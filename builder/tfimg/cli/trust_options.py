@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfimg.cli.options import RegistryOptions, option, values
+from tfimg.cli.options import RegistryOptions, option, option_group, values
 from tfimg.cli.values import require_fingerprint, require_publisher
 from tfimg.core.errors import InvalidKey, UsageError
 from tfimg.registry.reference import Reference, parse_reference, parse_repository
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PASSWORD_VARIABLE = "TFIMG_KEY_PASSWORD"  # noqa: S105
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class PasswordOptions:
     """What opens a private key."""
 
@@ -55,7 +55,7 @@ class PasswordOptions:
         return entered.encode()
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class TrustedKeyOptions(RegistryOptions):
     """The public keys of publishers."""
 
@@ -68,7 +68,7 @@ class TrustedKeyOptions(RegistryOptions):
         return _read_public_keys(self.public_key or _environment_files(environ))
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class PolicyOptions(RegistryOptions):
     """What is required, what tags promise, and which keys are refused."""
 
@@ -89,7 +89,7 @@ class PolicyOptions(RegistryOptions):
         return replace(self.read_policy(), find_support_ends=project.find_support_ends)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RequirementOptions(PolicyOptions, TrustedKeyOptions):
     """What the attestations of an image has to show, and who may have signed it."""
 
@@ -112,7 +112,7 @@ class RequirementOptions(PolicyOptions, TrustedKeyOptions):
         return policy if self.require is None else parse_conditions(self.require, policy=policy)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class SigningOptions(PasswordOptions, PolicyOptions):
     """The keys, the publisher's name and the policy of commands that move tags."""
 

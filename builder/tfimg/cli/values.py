@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -44,12 +44,29 @@ def require_writable(option: str, name: str) -> None:
         )
 
 
-def require_whole_digest(text: str) -> None:
-    """Raise `ValueError` for what is not the digest of an image."""
-    from tfimg.registry.reference import DIGEST
+def _matcher(pattern: str, problem: str) -> Callable[[str], None]:
+    """Return the check of a text against a pattern; `{!r}` in the problem is the text."""
 
-    if not DIGEST.fullmatch(text):
-        raise ValueError("is not a digest, which is sha256: and 64 digits of 0-9 and a-f")
+    def require(text: str) -> None:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(problem.format(text))
+
+    return require
+
+
+require_whole_digest = _matcher(
+    r"sha256:[0-9a-f]{64}", "is not a digest, which is sha256: and 64 digits of 0-9 and a-f"
+)
+require_advisory = _matcher(
+    r"[A-Za-z0-9][A-Za-z0-9:._-]{2,63}", "must be an identifier such as CVE-2026-12484 or GHSA-xxxx-xxxx-xxxx"
+)
+require_tag = _matcher(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", "{!r} is not a tag")  # OCI distribution specification 1.1
+require_digest = _matcher(
+    r"(sha256:)?[0-9a-f]{12,64}", "{!r} is neither a digest nor 12 or more of its hexadecimal digits"
+)
+require_fingerprint = _matcher(
+    r"SHA256:[A-Za-z0-9+/]{43}", "{!r} is not a fingerprint: SHA256: and 43 characters of base64"
+)
 
 
 def require_printable(text: str) -> None:
@@ -62,12 +79,6 @@ def require_reason(text: str) -> None:
     """Raise `ValueError` for a text that cannot be the reason of a withdrawal, which other machines show."""
     if not 0 < len(text.strip()) <= MAX_TEXT or not text.isprintable():
         raise ValueError(f"must be one line of at most {MAX_TEXT} characters")
-
-
-def require_advisory(text: str) -> None:
-    """Raise `ValueError` for what is not the identifier of an advisory."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9:._-]{2,63}", text):
-        raise ValueError("must be an identifier such as CVE-2026-12484 or GHSA-xxxx-xxxx-xxxx")
 
 
 def require_publisher(text: str) -> None:
@@ -84,24 +95,6 @@ def require_day(text: str) -> None:
         raise ValueError(f"{text!r} is not a day such as 2026-03-20") from None
 
 
-def require_tag(text: str) -> None:
-    """Raise `ValueError` for what is not a tag (OCI distribution specification 1.1, "Pulling manifests")."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", text):
-        raise ValueError(f"{text!r} is not a tag")
-
-
-def require_digest(text: str) -> None:
-    """Raise `ValueError` for what is neither a digest nor its beginning, as `tfimg history` prints it."""
-    if not re.fullmatch(r"(sha256:)?[0-9a-f]{12,64}", text):
-        raise ValueError(f"{text!r} is neither a digest nor 12 or more of its hexadecimal digits")
-
-
-def require_fingerprint(text: str) -> None:
-    """Raise `ValueError` for what is not the fingerprint of a key, as `tfimg keygen` prints it."""
-    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
-        raise ValueError(f"{text!r} is not a fingerprint: SHA256: and 43 characters of base64")
-
-
 def positive_number(text: str, limit: int = 999_999) -> int:
     """Parse a number from 1 to a limit."""
     if not (text.isdecimal() and len(text) <= 6 and 0 < int(text) <= limit):
@@ -116,27 +109,27 @@ def lower_device(text: str) -> str:
     return text.lower()
 
 
-def complete_identifiers(_context: object = None) -> Sequence[str]:
+def complete_identifiers() -> Sequence[str]:
     return [spec.identifier for spec in _list_specs()]
 
 
-def complete_releases(_context: object) -> Sequence[str]:
+def complete_releases() -> Sequence[str]:
     releases = list(dict.fromkeys(spec.tensorflow for spec in _list_specs()))
     return [*dict.fromkeys(release.rpartition(".")[0] for release in releases), *releases, "latest"]
 
 
-def complete_gpus(_context: object) -> Sequence[str]:
+def complete_gpus() -> Sequence[str]:
     gpus = _read_matrix().gpus
     return [*gpus, *(name for names in gpus.values() for name in names)]
 
 
-def complete_variants(_context: object) -> Sequence[str]:
+def complete_variants() -> Sequence[str]:
     from tfimg.matrix.schema import RUNTIME
 
     return [RUNTIME, *_read_matrix().variants]
 
 
-def complete_platforms(_context: object) -> Sequence[str]:
+def complete_platforms() -> Sequence[str]:
     return list(dict.fromkeys(spec.platform for spec in _list_specs()))
 
 
@@ -147,11 +140,11 @@ def _list_specs() -> Sequence[ImageSpec]:
 
 
 def _read_matrix() -> Matrix:
-    from tfimg.core.paths import find_workspace
-    from tfimg.matrix.load import parse_matrix
+    from tfimg.core.paths import find_workspace, state_folder
+    from tfimg.matrix.checked import load_matrix
 
-    path = find_workspace(os.environ).matrix
-    return parse_matrix(path.read_text(encoding="utf-8"), source=path.name, today=datetime.now(UTC).date())
+    path, cache = find_workspace(os.environ).matrix, state_folder(os.environ) / "cache"
+    return load_matrix(path.read_text("utf-8"), source=path.name, today=datetime.now(UTC).date(), cache=cache)
 
 
 @contextmanager

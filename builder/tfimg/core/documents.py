@@ -1,6 +1,5 @@
 """Parse untrusted JSON documents into typed models, with limits on size, depth and count."""
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -9,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from tfimg.core.files import digest_of as digest_of
 from tfimg.core.text import canonical_json
 
 MAX_BYTES = 8 << 20
@@ -34,11 +34,6 @@ def _validator_of(model: Any) -> Callable[[Any], Any]:
     if isinstance(model, type) and issubclass(model, BaseModel):
         return model.model_validate  # built at first use, which pydantic guards against other threads from 2.14 on
     return TypeAdapter(model).validate_python
-
-
-def digest_of(content: bytes) -> str:
-    """Return `sha256:…` of bytes."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def blob_path(digest: str) -> str:

@@ -21,6 +21,11 @@ class AlreadyLocked(Exception):
     """Another process holds the lock; the text is its id, or `unknown`."""
 
 
+def digest_of(content: bytes) -> str:
+    """Return `sha256:…` of bytes."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file. Raises `Interrupted` when the work is cancelled."""
     digest = hashlib.sha256()

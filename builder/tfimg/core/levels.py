@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
-
-from pydantic import GetPydanticSchema
+from typing import Annotated, Any, Literal
 
 
 class Level(StrEnum):
@@ -32,12 +30,21 @@ class Level(StrEnum):
 
 ORDER: tuple[str, ...] = tuple(Level)
 
-AttestedLevel = Annotated[
-    Level, GetPydanticSchema(lambda _, build: build(Literal[Level.BUILT, Level.LINKED, Level.VALIDATED]))
-]
+
+class _OneOf:
+    """Some of the levels, with pydantic's own protocol: commands read levels, and few need pydantic."""
+
+    def __init__(self, levels: Any) -> None:
+        self.levels = levels
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: Any) -> Any:
+        return handler(self.levels)
+
+
+AttestedLevel = Annotated[Level, _OneOf(Literal[Level.BUILT, Level.LINKED, Level.VALIDATED])]
 """A level in a document that attestations prove: `declared` is only a line of the matrix."""
 
-SuiteLevel = Annotated[Level, GetPydanticSchema(lambda _, build: build(Literal[Level.LINKED, Level.VALIDATED]))]
+SuiteLevel = Annotated[Level, _OneOf(Literal[Level.LINKED, Level.VALIDATED])]
 """A level in a document that a run of the suite proves: without the accelerator, or on it. For a CPU image, that is any
 machine."""
 

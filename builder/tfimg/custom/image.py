@@ -186,7 +186,7 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
         is_default_python=False,
         is_newest_patch=False,
         is_newest=False,
-        gpu=nearest.gpu.model_copy(update={"cuda": cuda}) if nearest.gpu else None,
+        gpu=replace(nearest.gpu, cuda=str(cuda)) if nearest.gpu else None,
         support_ends=(),  # of another release or Python than this image's
         wheel=CustomWheel(file=Path(), sha256=""),
     )

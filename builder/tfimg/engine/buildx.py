@@ -20,6 +20,7 @@ from tfimg.core.errors import EngineError, EngineUnavailable, UsageError
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import Capabilities
+from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 
 
 def short_step(step: str) -> str:
@@ -233,3 +234,33 @@ def check_cache_export(capabilities: Capabilities, cache: BuildCache) -> None:
             next_step="Build on a builder of buildx (--builder), leave --cache-to out, or switch the containerd "
             "image store on (`containerd-snapshotter` of `features` in its daemon.json).",
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """How the engine stores the image: a value of buildx's `--output`, the compression, and the reason for it."""
+
+    option: str
+    compression: str
+    why: str
+
+
+def choose_output(capabilities: Capabilities, name: str, compression: Compression = "fast") -> Output:
+    """Return the best output that the engine's store performs; some stores accept options and ignore them."""
+    if capabilities.store == "classic":
+        return Output(
+            option=f"type=image,name={name}",
+            compression="none",
+            why="the classic store keeps layers unpacked; this engine packs them with gzip when it pushes",
+        )
+    option = f"type=image,name={name},oci-mediatypes=true"
+    if compression == "gzip":
+        return Output(
+            option=f"{option},compression=gzip,force-compression=true", compression="gzip", why="it was asked for"
+        )
+    return Output(
+        # The base's layers too, whatever they are packed with.
+        option=f"{option},compression=zstd,compression-level={ZSTD_LEVELS[compression]},force-compression=true",
+        compression="zstd",
+        why="the containerd store keeps layers compressed, and zstd is smaller and faster than gzip",
+    )

@@ -30,14 +30,13 @@ from tenacity import wait_random_exponential
 
 from tfimg.core import errors
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
-from tfimg.core.documents import digest_of
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
+from tfimg.core.files import digest_of
 from tfimg.core.process import NETWORK_FAILURE, CommandFailed, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
-from tfimg.engine.export import classic_layers, containerd_layers, exported_layers, extract_layout
 from tfimg.engine.handover import list_salts, salt_contexts, stream_image
 from tfimg.engine.machine import find_platform, make_probe
 from tfimg.matrix.schema import PLATFORMS, Platform
@@ -285,6 +284,11 @@ class DockerEngine:
 
     def buildx_version(self) -> str:
         """Return the version of buildx. Raises `EngineTooOld` when it is absent or too old."""
+        return self._buildx_version
+
+    @cached_property
+    def _buildx_version(self) -> str:
+        # Kept, since to connect and to describe the engine both need it, and it takes as long as five interpreters.
         try:
             words = run(["docker", "buildx", "version"], env=self.environ).split()
         except (CommandFailed, FileNotFoundError):
@@ -398,6 +402,9 @@ class DockerEngine:
         )
 
     def read_image(self, name: str) -> interface.StoredImage:
+        # pydantic: to describe an engine takes half the time without it.
+        from tfimg.engine.export import classic_layers, containerd_layers, exported_layers
+
         with self.translate_errors():
             image = self.client.images.get(name)
             # The containerd store unpacks an image of another platform only for a container: no sizes are known before.
@@ -565,6 +572,8 @@ class DockerEngine:
 
     def _build_on(self, builder: str, request: interface.BuildRequest) -> Generator[BuildEvent, None, None]:
         """Build on another builder, and load the image into the engine."""
+
+        from tfimg.engine.export import extract_layout
 
         def check_alive() -> None:
             self.ping()

@@ -20,8 +20,8 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any
 
-from tfimg.core.documents import OCI_MANIFEST, blob_path, digest_of, make_image
-from tfimg.core.files import read_pieces, write_atomically
+from tfimg.core.documents import OCI_MANIFEST, blob_path, make_image
+from tfimg.core.files import digest_of, read_pieces, write_atomically
 from tfimg.core.tar import END, stream_member
 from tfimg.core.text import canonical_json
 

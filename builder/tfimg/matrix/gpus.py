@@ -55,6 +55,9 @@ MODEL_VARIANT = re.compile(r"(?<=[0-9])(?:ti|super|d)+$")
 """A variant of a GeForce that people write without a blank: `RTX 3060Ti`."""
 
 
+MAX_NAME = 200  # characters of a text that are compared. The longest name that nvidia-smi prints has about 50
+
+
 def find_gpu_name(matrix: Matrix, text: str) -> str | None:
     """Return the matrix's name of a GPU: `tesla-t4`, `NVIDIA A100-SXM4-40GB`, `GRID A100D-20C` → `T4`, `A100`, `A100`.
 
@@ -91,6 +94,7 @@ def _match(names: Iterable[str], text: str) -> str | None:
     known = {_compact(name): name for name in names}
     found = set()
     for form in _forms(text):
+        form = form[:MAX_NAME]
         for end in (*(gap.start() for gap in re.finditer(" ", form)), len(form)):
             beginning = _compact(form[:end])
             found |= {beginning, MODEL_VARIANT.sub("", beginning)} & set(known)

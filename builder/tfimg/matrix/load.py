@@ -4,16 +4,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from tfimg.core.documents import InvalidDocument
 from tfimg.core.errors import MatrixError
 from tfimg.matrix.rules import RULES
-from tfimg.matrix.schema import Matrix
+from tfimg.matrix.schema import Facts, Matrix
 
 MAX_CHARACTERS = 1 << 17
 """Length of a text. Our matrix has 33,000 characters; a pure Python reader takes a second for as many."""
@@ -28,7 +28,7 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     Raises `MatrixError` with all problems: those of the schema, else those of the rules.
     """
     try:
-        matrix = Matrix.model_validate(read_yaml(text))
+        matrix = validate_facts(Matrix, read_yaml(text))
     except InvalidDocument as error:
         raise MatrixError([str(error)], source=source) from None
     except ValidationError as error:
@@ -37,6 +37,26 @@ def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
     if problems:
         raise MatrixError(problems, source=source)
     return matrix
+
+
+AnyFacts = TypeVar("AnyFacts", bound=Facts)
+
+
+def validate_facts(kind: type[AnyFacts], value: object) -> AnyFacts:
+    """Return plain values as a part of the matrix. Raises pydantic's `ValidationError`."""
+    facts: AnyFacts = _adapter(kind).validate_python(value)  # type: ignore[arg-type]  # a type is hashable
+    return facts
+
+
+def dump_facts(facts: Facts, **options: Any) -> dict[str, Any]:
+    """Return a part of the matrix as plain values; `options` are those of pydantic."""
+    plain: dict[str, Any] = _adapter(type(facts)).dump_python(facts, **options)  # type: ignore[arg-type]
+    return plain
+
+
+@cache
+def _adapter(kind: type[Facts]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def read_yaml(text: str, *, max_characters: int = MAX_CHARACTERS) -> Any:
@@ -130,6 +150,13 @@ def _error(problem: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
+REWORDED = {
+    "dataclass_type": "input should be a valid dictionary",
+    "unexpected_keyword_argument": "extra inputs are not permitted",
+}
+"""Kind of an error of pydantic that is about Python → what it means in a file."""
+
+
 def describe_schema_errors(error: ValidationError) -> Iterator[str]:
     """Yield the problems that pydantic found, each with its path."""
     items = error.errors()
@@ -138,7 +165,7 @@ def describe_schema_errors(error: ValidationError) -> Iterator[str]:
             other["loc"][: len(item["loc"])] == item["loc"] for other in items if other is not item
         ):
             continue  # pydantic counts only items without problems; the others are reported already
-        message = item["msg"].removeprefix("Value error, ").partition(" or instance of ")[0]
+        message = REWORDED.get(item["type"], item["msg"]).removeprefix("Value error, ").partition(" or instance of ")[0]
         yield f"{format_path(item['loc']) or 'the document'}: {message[0].lower()}{message[1:]}"
 
 

@@ -6,6 +6,7 @@ own, made of what its wheels state and, for what they do not, of the row before.
 
 import io
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Quoted
 from tfimg.core.errors import MatrixMismatch
 from tfimg.core.text import escape_unprintable, truncate
 from tfimg.matrix.devices import DEVICES
-from tfimg.matrix.load import describe_schema_errors, parse_matrix
+from tfimg.matrix.load import describe_schema_errors, dump_facts, parse_matrix, validate_facts
 from tfimg.matrix.schema import PLATFORMS, Gpu, Matrix, Release, Row, minor_version
 from tfimg.matrix.survey import (
     IndexSurvey,
@@ -75,21 +76,21 @@ def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Ve
     number = max(place - 1, 0)
     before = rows[number]
     release = _make_release(version, survey, before, today)
-    joined = context(row=before.model_copy(update={"tensorflow": (release,)}))
+    joined = context(row=replace(before, tensorflow=(release,)))
     offered = {device for wheels in before.wheels.values() for device in wheels.packages}
     has_package = not release.tpu or any(DEVICES[device].pairs_with for device in offered)
     fits = has_package and all(fact.verdict != "disagrees" for fact in joined.check())
     if fits and Version(before.tensorflow[0].version).release[:2] == version.release[:2]:
         older = sum(Version(other.version) < version for other in before.tensorflow)
         entries = document["rows"][number]["tensorflow"]
-        entries.insert(older, _to_yaml(release.model_dump(exclude_defaults=True)))
+        entries.insert(older, _to_yaml(dump_facts(release, exclude_defaults=True)))
         if marks := _find_marks(joined):
             entries.yaml_add_eol_comment(f"confirm: {'; '.join(marks.values())}", older, column=0)
         releases = (*before.tensorflow[:older], release, *before.tensorflow[older:])
-        rows[number] = before.model_copy(update={"tensorflow": releases})
+        rows[number] = replace(before, tensorflow=releases)
     else:
         row = _make_row(context, before, release)
-        node = _to_yaml(row.model_dump(exclude_defaults=True))
+        node = _to_yaml(dump_facts(row, exclude_defaults=True))
         for key, text in {**UNPROVEN, **_find_marks(context(row=row))}.items():
             for part in (node, node.get("gpu", {})):
                 if key in part:
@@ -98,7 +99,7 @@ def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Ve
         document["rows"].yaml_set_comment_before_after_key(place, before="\n")
         rows.insert(place, row)
         _add_bases(document["bases"], row)
-    return matrix.model_copy(update={"rows": tuple(rows)})
+    return replace(matrix, rows=tuple(rows))
 
 
 def _make_release(version: Version, survey: IndexSurvey, row: Row, today: date) -> Release:
@@ -116,7 +117,7 @@ def _make_release(version: Version, survey: IndexSurvey, row: Row, today: date) 
         "tpu": {"libtpu": libtpu, **unavailable} if libtpu else None,
         "missing": dict.fromkeys(lacking, "no wheel of it can be installed"),
     }
-    return Release.model_validate(entry)
+    return validate_facts(Release, entry)
 
 
 def _make_row(context: Callable[..., RowContext], template: Row, release: Release) -> Row:
@@ -135,7 +136,7 @@ def _make_row(context: Callable[..., RowContext], template: Row, release: Releas
             offered.setdefault(platform, {"pythons": pythons, "packages": {}})["packages"].setdefault(device, package)
     every = [python for part in offered.values() for python in part["pythons"]]
     facts = {
-        "tensorflow": [release.model_copy(update={"missing": {}})],
+        "tensorflow": [replace(release, missing={})],
         "wheels": offered,
         "default_python": max(every, key=lambda one: (one == template.default_python, Version(one)), default="0.0"),
         "numpy": _format_range(find_widest(list_requirements(wheels, "numpy"))) or template.numpy,
@@ -145,10 +146,10 @@ def _make_row(context: Callable[..., RowContext], template: Row, release: Releas
     build = next((wheel for wheel in wheels if (wheel.build or {}).get("is_cuda_build")), None)
     known = next((row.gpu for row in (template, *reversed(rows)) if row.gpu), None)
     if build is None or known is None:
-        return Row.model_validate(facts)
+        return validate_facts(Row, facts)
     gpu = _find_gpu_facts(build, known, rows)
     libraries = [{**gpu["libraries"], "toolkit": toolkit} for toolkit in found.matrix.toolkits]
-    choices = [Row.model_validate({**facts, "gpu": {**gpu, "libraries": one}}) for one in libraries]
+    choices = [validate_facts(Row, {**facts, "gpu": {**gpu, "libraries": one}}) for one in libraries]
 
     def count_differences(row: Row) -> tuple[int, bool]:
         wrong = [fact for fact in check_nvidia_wheels(context(row=row)) if fact.verdict == "disagrees"]

@@ -3,14 +3,15 @@
 import json
 import re
 from calendar import monthrange
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, get_args
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from tfimg.core.text import list_first, quote_value
 from tfimg.matrix.devices import Device
@@ -45,6 +46,8 @@ def _specifier(value: str) -> str:
 
 
 def _requirement(value: str) -> str:
+    from packaging.requirements import Requirement  # a matrix that was checked needs none
+
     try:
         Requirement(value).specifier.is_disjoint(SpecifierSet(">=0"))
     except (ValueError, RecursionError):  # the latter: brackets nested too deeply
@@ -68,89 +71,142 @@ def _last_day(value: object) -> object:
     return _day(value)
 
 
-VersionText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_version)]
-MinorText = Annotated[str, BeforeValidator(_quoted), Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$")]
-Day = Annotated[date, BeforeValidator(_day)]
+class Rule:
+    """A rule for the text of a field, with pydantic's own protocol: its import takes longer than most commands run."""
+
+    def __init__(
+        self,
+        *,
+        before: Callable[[object], object] | None = None,
+        after: Callable[[str], str] | None = None,
+        json_schema: dict[str, str] | None = None,
+        **constraints: Any,
+    ) -> None:
+        self.before, self.after = before, after
+        self.json_schema, self.constraints = json_schema or {}, constraints
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Return the schema of a type with this rule."""
+        from pydantic_core import core_schema
+
+        schema = handler(source) | self.constraints
+        if self.after:
+            schema = core_schema.no_info_after_validator_function(self.after, schema)
+        return core_schema.no_info_before_validator_function(self.before, schema) if self.before else schema
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        """Return the JSON Schema of a type with this rule; a rule that states a type states all of it."""
+        return self.json_schema if "type" in self.json_schema else handler(schema) | self.json_schema
+
+
+VersionText = Annotated[str, Rule(before=_quoted, after=_version)]
+MinorText = Annotated[str, Rule(before=_quoted, pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$")]
+Day = Annotated[date, Rule(before=_day)]
 LastDay = Annotated[
     date,
-    BeforeValidator(_last_day),
-    WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-[0-9]{2}(-[0-9]{2})?$"}),
+    Rule(before=_last_day, json_schema={"type": "string", "pattern": r"^20[0-9]{2}-[0-9]{2}(-[0-9]{2})?$"}),
 ]
 """A day, or a month, which means its last day."""
-RangeText = Annotated[str, BeforeValidator(_quoted), AfterValidator(_specifier)]
-RequirementText = Annotated[str, AfterValidator(_requirement)]
-Sentence = Annotated[str, Field(min_length=1)]
-PackageText = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+RangeText = Annotated[str, Rule(before=_quoted, after=_specifier)]
+RequirementText = Annotated[str, Rule(after=_requirement)]
+Sentence = Annotated[str, Rule(min_length=1)]
+PackageText = Annotated[str, Rule(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 IssueText = Annotated[
-    str, Field(pattern=r"^[\w.-]+/[\w.-]+#[0-9]+$", description="Upstream report, as owner/repository#number")
+    str,
+    Rule(
+        pattern=r"^[\w.-]+/[\w.-]+#[0-9]+$",
+        json_schema={"description": "Upstream report, as owner/repository#number"},
+    ),
 ]
 SourceText = Annotated[
     str,
-    Field(
+    Rule(
         pattern=r"^(https://[^\s<>\"]+|[\w.-]+/[\w.-]+#[0-9]+)$",
-        description="Address of the page, or upstream report as owner/repository#number",
+        json_schema={"description": "Address of the page, or upstream report as owner/repository#number"},
     ),
 ]
-Capability = Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")]
+Capability = Annotated[str, Rule(pattern=r"^sm_[0-9]{2,3}$")]
 """Compute capability of a GPU, e.g. sm_75 for 7.5: the last digit is the minor."""
-Architecture = Annotated[str, Field(pattern=r"^(sm|compute)_[0-9]{2,3}$")]
+Architecture = Annotated[str, Rule(pattern=r"^(sm|compute)_[0-9]{2,3}$")]
 
 
-class MatrixModel(BaseModel):
-    """Base of every part: unknown keys are errors, values never change."""
+def fact(*, default: Any = MISSING, default_factory: Any = MISSING, **settings: Any) -> Any:
+    """Declare a field; more `settings` are those of pydantic's `Field`, such as `description` and `min_length`."""
+    if isinstance(default, dict):
+        settings["json_schema_extra"] = {"default": default}
+        default, default_factory = MISSING, partial(dict, default)
+    return field(default=default, default_factory=default_factory, metadata=settings)
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+class Facts:
+    """Base of every part: pydantic refuses unknown keys.
+
+    Parts compare here, because compiling these functions for each of them took 5 ms of each start.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 RUNTIME = "runtime"  # the variant of an image whose identifier and tags name none: TensorFlow with its dependencies
 
-VariantName = Annotated[str, Field(pattern=r"^[a-z]{2,20}$")]
-PackagePattern = Annotated[str, Field(pattern=r"^[a-z0-9*]+([-*][a-z0-9*]+)*$", max_length=100)]
+VariantName = Annotated[str, Rule(pattern=r"^[a-z]{2,20}$")]
+PackagePattern = Annotated[str, Rule(pattern=r"^[a-z0-9*]+([-*][a-z0-9*]+)*$", max_length=100)]
 """Pattern of names of Python packages, e.g. `nvidia-*`."""
-SystemPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,80}$")]
+SystemPackage = Annotated[str, Rule(pattern=r"^[a-z0-9][a-z0-9+.-]{1,80}$")]
 """Name of a Debian package (Debian policy, 5.6.7)."""
-FilePattern = Annotated[str, Field(pattern=r"^[^\s/'\"\\$`][^\s'\"\\$`]{0,200}$")]
+FilePattern = Annotated[str, Rule(pattern=r"^[^\s/'\"\\$`][^\s'\"\\$`]{0,200}$")]
 """Pattern of the shell for a path below site-packages, as RECORD writes it; `*` also matches `/`."""
 
 
-class Variant(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Variant(Facts):
     """Packages above the runtime, or files that it does without."""
 
     description: Sentence
-    extends: VariantName | None = Field(default=None, description="Another variant, whose packages this one has too")
-    requirements: tuple[RequirementText, ...] = Field(
+    extends: VariantName | None = fact(default=None, description="Another variant, whose packages this one has too")
+    requirements: tuple[RequirementText, ...] = fact(
         default=(), description="Python packages, locked as of the release's cut-off"
     )
-    system_packages: tuple[SystemPackage, ...] = Field(default=(), description="Debian packages")
-    removed: tuple[FilePattern, ...] = Field(
+    system_packages: tuple[SystemPackage, ...] = fact(default=(), description="Debian packages")
+    removed: tuple[FilePattern, ...] = fact(
         default=(), description="Patterns of the packages' files that the image does without"
     )
-    removed_system: tuple[FilePattern, ...] = Field(
+    removed_system: tuple[FilePattern, ...] = fact(
         default=(),
         description="Patterns of Debian's and Python's own files, from the root, that the image does without",
     )
-    uncompiled: tuple[FilePattern, ...] = Field(
+    uncompiled: tuple[FilePattern, ...] = fact(
         default=(), description="Patterns of the packages' modules that get no byte code"
     )
-    port: int | None = Field(default=None, ge=1, le=65535, description="Port that its program listens to")
-    health: Sentence | None = Field(default=None, description="Program that tells whether the one of the port answers")
-    command: tuple[Sentence, ...] = Field(default=(), description="Program that a container starts; none: python")
+    port: int | None = fact(default=None, ge=1, le=65535, description="Port that its program listens to")
+    health: Sentence | None = fact(default=None, description="Program that tells whether the one of the port answers")
+    command: tuple[Sentence, ...] = fact(default=(), description="Program that a container starts; none: python")
 
 
-class AcceptedRisk(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AcceptedRisk(Facts):
     """Vulnerabilities of a package that images keep for now, for one reason."""
 
-    advisories: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")], ...] = Field(
+    advisories: tuple[Annotated[str, Rule(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")], ...] = fact(
         min_length=1, description="Identifiers or aliases of the advisories, e.g. CVE-2026-1234"
     )
-    package: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{0,99}$")] = Field(
+    package: Annotated[str, Rule(pattern=r"^[a-z0-9][a-z0-9+.-]{0,99}$")] = fact(
         description="Python package, or source package of Debian"
     )
-    images: Annotated[str, Field(pattern=r"^[A-Za-z0-9.*?!\[\]-]{1,100}$")] = Field(
-        "*", description="Pattern of the images that keep it, e.g. 2.15*-cpu-*"
+    images: Annotated[str, Rule(pattern=r"^[A-Za-z0-9.*?!\[\]-]{1,100}$")] = fact(
+        default="*", description="Pattern of the images that keep it, e.g. 2.15*-cpu-*"
     )
     reason: Sentence
-    review_by: Day = Field(description="Last day of the acceptance; after it, `audit` and `check` fail")
+    review_by: Day = fact(description="Last day of the acceptance; after it, `audit` and `check` fail")
 
     def __str__(self) -> str:
         return f"{list_first(self.advisories, 3)} of {self.package}"
@@ -183,74 +239,84 @@ PROCESSORS: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarc
 """The processor of a platform, as in wheels and the kernel."""
 PLATFORM_OF: dict[str, Platform] = {processor: platform for platform, processor in PROCESSORS.items()}
 
-RepositoryText = Annotated[str, AfterValidator(check_repository_name)]
+RepositoryText = Annotated[str, Rule(after=check_repository_name)]
 
 
-class Tpu(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Tpu(Facts):
     """The library that a release's TPU wheel was built against."""
 
-    libtpu: VersionText = Field(description="libtpu that pairs with tensorflow-tpu of this release")
-    unavailable: Sentence | None = Field(
-        None, description="Why the pair cannot be installed from the package index; none: it can"
+    libtpu: VersionText = fact(description="libtpu that pairs with tensorflow-tpu of this release")
+    unavailable: Sentence | None = fact(
+        default=None, description="Why the pair cannot be installed from the package index; none: it can"
     )
 
 
-class Release(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Release(Facts):
     """One TensorFlow release on the package index."""
 
-    version: VersionText = Field(description="Exact release, e.g. 2.15.0.post1")
-    released: Day = Field(description="Day its first Linux wheel appeared on the package index")
-    cutoff: Day = Field(description="Its locks see the package index as it was at the end of this day")
-    tpu: Tpu | None = Field(None, description="None: there is no tensorflow-tpu of this release")
-    missing: dict[Platform, Sentence] = Field({}, description="Platforms of the row that this release lacks, and why")
+    version: VersionText = fact(description="Exact release, e.g. 2.15.0.post1")
+    released: Day = fact(description="Day its first Linux wheel appeared on the package index")
+    cutoff: Day = fact(description="Its locks see the package index as it was at the end of this day")
+    tpu: Tpu | None = fact(default=None, description="None: there is no tensorflow-tpu of this release")
+    missing: dict[Platform, Sentence] = fact(
+        default={}, description="Platforms of the row that this release lacks, and why"
+    )
 
 
-class Wheels(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Wheels(Facts):
     """Wheels of a row's releases for one platform on the package index."""
 
-    pythons: tuple[MinorText, ...] = Field(min_length=1, description="Python minors with a wheel")
-    packages: dict[Device, PackageText] = Field(
+    pythons: tuple[MinorText, ...] = fact(min_length=1, description="Python minors with a wheel")
+    packages: dict[Device, PackageText] = fact(
         min_length=1, description="Distribution that carries TensorFlow for each device"
     )
-    newer: dict[PackageText, Sentence] = Field({}, description="Like the row's, on this platform only")
+    newer: dict[PackageText, Sentence] = fact(default={}, description="Like the row's, on this platform only")
 
 
-class Libraries(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Libraries(Facts):
     """NVIDIA's wheels in a row's GPU images."""
 
-    toolkit: MinorText = Field(description="An entry of toolkits: all but cuDNN and NCCL")
-    cudnn: VersionText = Field(description="Exact version of nvidia-cudnn")
-    nccl: VersionText | None = Field(
-        None, description="Exact version of nvidia-nccl; none: it is inside the TensorFlow wheel"
+    toolkit: MinorText = fact(description="An entry of toolkits: all but cuDNN and NCCL")
+    cudnn: VersionText = fact(description="Exact version of nvidia-cudnn")
+    nccl: VersionText | None = fact(
+        default=None, description="Exact version of nvidia-nccl; none: it is inside the TensorFlow wheel"
     )
 
 
-class PtxReport(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PtxReport(Facts):
     """A report on a row's PTX on a GPU from the matrix's `ptx.below` on."""
 
-    runs: Literal["fails", "unproven"] = Field(
+    runs: Literal["fails", "unproven"] = fact(
         description="unproven: reports differ, so an image is offered with a note"
     )
     reason: Sentence
     issue: IssueText | None = None
 
 
-class Gpu(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Gpu(Facts):
     """Build information of a row's GPU wheel, and the libraries of its images."""
 
-    cuda: MinorText = Field(description="CUDA minor, from tf.sysconfig.get_build_info()")
-    cudnn: RangeText = Field(description="cuDNN releases that the wheel accepts: one major, a minor floor")
-    architectures: tuple[Architecture, ...] = Field(
+    cuda: MinorText = fact(description="CUDA minor, from tf.sysconfig.get_build_info()")
+    cudnn: RangeText = fact(description="cuDNN releases that the wheel accepts: one major, a minor floor")
+    architectures: tuple[Architecture, ...] = fact(
         min_length=1, description="Compute capabilities with code (sm_), or with code and PTX (compute_)"
     )
-    ptx_driver: VersionText = Field(description="Lowest Linux driver that compiles the wheel's PTX")
+    ptx_driver: VersionText = fact(description="Lowest Linux driver that compiles the wheel's PTX")
     libraries: Libraries
-    reports: dict[Capability, PtxReport] = Field(
-        {}, description="Reports of this row's PTX on GPUs from ptx.below on, by compute capability; all others fail"
+    reports: dict[Capability, PtxReport] = fact(
+        default={},
+        description="Reports of this row's PTX on GPUs from ptx.below on, by compute capability; all others fail",
     )
 
 
-class Constraint(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Constraint(Facts):
     """A requirement that the wheel's own metadata lacks."""
 
     requirement: RequirementText
@@ -258,65 +324,73 @@ class Constraint(MatrixModel):
     issue: IssueText | None = None
 
 
-class LeftOut(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LeftOut(Facts):
     """Requirements of `[and-cuda]` that images do not carry."""
 
-    packages: tuple[PackageText, ...] = Field(min_length=1)
+    packages: tuple[PackageText, ...] = fact(min_length=1)
     reason: Sentence
     issue: IssueText | None = None
 
 
-class Toolkit(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Toolkit(Facts):
     """NVIDIA's wheels of one CUDA toolkit, without cuDNN and NCCL."""
 
-    driver: VersionText = Field(description="Lowest Linux driver that runs this CUDA major")
-    wheels: dict[PackageText, VersionText] = Field(min_length=1, description="Wheel and its exact version")
+    driver: VersionText = fact(description="Lowest Linux driver that runs this CUDA major")
+    wheels: dict[PackageText, VersionText] = fact(min_length=1, description="Wheel and its exact version")
 
 
-class Ptx(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Ptx(Facts):
     """Support of GPUs that are newer than those a wheel has code for."""
 
-    below: Capability = Field(
+    below: Capability = fact(
         description="GPUs from this compute capability on run older PTX only where a row's reports say so"
     )
     reason: Sentence
     issue: IssueText | None = None
-    note: Sentence = Field(description="What to know where PTX is used")
+    note: Sentence = fact(description="What to know where PTX is used")
 
 
-class GpuDriver(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GpuDriver(Facts):
     """Linux drivers that know a GPU."""
 
-    since: VersionText | None = Field(default=None, description="The first that does; none: the floor of any CUDA")
-    below: VersionText | None = Field(default=None, description="The first that no longer does")
+    since: VersionText | None = fact(default=None, description="The first that does; none: the floor of any CUDA")
+    below: VersionText | None = fact(default=None, description="The first that no longer does")
 
 
-class Row(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Row(Facts):
     """Releases that share all facts but their dates."""
 
-    tensorflow: tuple[Release, ...] = Field(min_length=1)
-    wheels: dict[Platform, Wheels] = Field(min_length=1)
-    blocked: dict[MinorText, Sentence] = Field({}, description="Pythons that have a wheel and yet no image, and why")
-    default_python: MinorText = Field(description="Taken when a request names none")
-    numpy: RangeText = Field(description="NumPy that the wheels' own metadata allows, over all Pythons")
-    keras: RangeText = Field(description="Keras that the wheels' own metadata allows")
+    tensorflow: tuple[Release, ...] = fact(min_length=1)
+    wheels: dict[Platform, Wheels] = fact(min_length=1)
+    blocked: dict[MinorText, Sentence] = fact(
+        default={}, description="Pythons that have a wheel and yet no image, and why"
+    )
+    default_python: MinorText = fact(description="Taken when a request names none")
+    numpy: RangeText = fact(description="NumPy that the wheels' own metadata allows, over all Pythons")
+    keras: RangeText = fact(description="Keras that the wheels' own metadata allows")
     gpu: Gpu | None = None
-    newer: dict[PackageText, Sentence] = Field(
-        {}, description="More packages that may be as new as the matrix's, and why"
+    newer: dict[PackageText, Sentence] = fact(
+        default={}, description="More packages that may be as new as the matrix's, and why"
     )
-    constraints: tuple[str, ...] = Field((), description="Names under the matrix's constraints")
-    waives: dict[str, Sentence] = Field(
-        {}, description="Checks of the suite that the row's images do without, and why; all others are required"
+    constraints: tuple[str, ...] = fact(default=(), description="Names under the matrix's constraints")
+    waives: dict[str, Sentence] = fact(
+        default={}, description="Checks of the suite that the row's images do without, and why; all others are required"
     )
 
 
-class Base(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Base(Facts):
     """Source of an image's operating system and Python."""
 
-    image: str = Field(
+    image: str = fact(
         description="Official image, as registry/repository:tag", pattern=r"^[a-z0-9-]+([.:][a-z0-9-]+)+/\S+:\S+$"
     )
-    suite: str | None = Field(None, description="Debian suite whose own Python is this one; none: registry only")
+    suite: str | None = fact(default=None, description="Debian suite whose own Python is this one; none: registry only")
 
     @property
     def codename(self) -> str | None:
@@ -325,62 +399,70 @@ class Base(MatrixModel):
         return name if name.isalpha() else None
 
 
-class Newer(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Newer(Facts):
     """Packages that may be newer than a release's cut-off, because they do not touch TensorFlow's ABI."""
 
-    as_of: Day = Field(description="The day up to which they may be new")
-    packages: dict[PackageText, Sentence] = Field(description="Package and why it may be newer")
+    as_of: Day = fact(description="The day up to which they may be new")
+    packages: dict[PackageText, Sentence] = fact(description="Package and why it may be newer")
 
 
-class LastFixes(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LastFixes(Facts):
     """The last day of security fixes, as who publishes them states it."""
 
-    ends: LastDay = Field(description="The day, or a month, which means its last day")
+    ends: LastDay = fact(description="The day, or a month, which means its last day")
     source: SourceText
 
 
-class EndOfLife(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class EndOfLife(Facts):
     """The last day of security fixes of what an image is made of. Without an entry, no day was published."""
 
-    python: dict[MinorText, LastFixes] = Field(default={}, description="By Python minor")
-    official_images: dict[MinorText, LastFixes] = Field(
+    python: dict[MinorText, LastFixes] = fact(default={}, description="By Python minor")
+    official_images: dict[MinorText, LastFixes] = fact(
         default={}, description="By Python minor: the last day on which docker-library rebuilt its images"
     )
-    debian: dict[Annotated[str, Field(pattern=r"^[a-z]+$")], LastFixes] = Field(
+    debian: dict[Annotated[str, Rule(pattern=r"^[a-z]+$")], LastFixes] = fact(
         default={}, description="By Debian suite; with long-term support"
     )
-    tensorflow: dict[MinorText, LastFixes] = Field(default={}, description="By TensorFlow minor")
+    tensorflow: dict[MinorText, LastFixes] = fact(default={}, description="By TensorFlow minor")
 
 
-class Matrix(MatrixModel):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Matrix(Facts):
     """The facts that people decide."""
 
-    version: Literal[2] = Field(description="Version of this format")
-    repository: RepositoryText = Field(description="Default repository of the tags")
-    installer: VersionText = Field(description="uv release that installs inside the images")
+    version: Literal[2] = fact(description="Version of this format")
+    repository: RepositoryText = fact(description="Default repository of the tags")
+    installer: VersionText = fact(description="uv release that installs inside the images")
     newer: Newer
     bases: dict[MinorText, Base]
-    end_of_life: EndOfLife = Field(default_factory=EndOfLife, description="When security fixes end")
-    constraints: dict[str, Constraint] = Field(default_factory=dict)
-    fixed: dict[PackagePattern, Sentence] = Field(
-        {"*": "this matrix does not say which packages may move"},
+    end_of_life: EndOfLife = fact(default_factory=EndOfLife, description="When security fixes end")
+    constraints: dict[str, Constraint] = fact(default_factory=dict)
+    fixed: dict[PackagePattern, Sentence] = fact(
+        default={"*": "this matrix does not say which packages may move"},
         description="Patterns of packages that extra packages do not move, and why; none: no package moves",
     )
-    accepted_risks: tuple[AcceptedRisk, ...] = Field(
-        (), description="Vulnerabilities that images keep for now, and why"
+    accepted_risks: tuple[AcceptedRisk, ...] = fact(
+        default=(), description="Vulnerabilities that images keep for now, and why"
     )
     left_out: tuple[LeftOut, ...] = ()
-    toolkits: dict[MinorText, Toolkit] = Field({}, description="By CUDA minor")
-    gpus: dict[Capability, tuple[Sentence, ...]] = Field({}, description="Names of GPUs by compute capability")
-    gpu_drivers: dict[Capability, GpuDriver] = Field(
-        {}, description="GPUs that not every driver knows, by compute capability"
+    toolkits: dict[MinorText, Toolkit] = fact(default={}, description="By CUDA minor")
+    gpus: dict[Capability, tuple[Sentence, ...]] = fact(default={}, description="Names of GPUs by compute capability")
+    gpu_drivers: dict[Capability, GpuDriver] = fact(
+        default={}, description="GPUs that not every driver knows, by compute capability"
     )
-    arm64_gpus: tuple[Sentence, ...] = Field((), description="Names of GPUs whose machines have an Arm processor")
+    arm64_gpus: tuple[Sentence, ...] = fact(
+        default=(), description="Names of GPUs whose machines have an Arm processor"
+    )
     ptx: Ptx
-    variants: dict[VariantName, Variant] = Field(default_factory=dict, description="Variants of every image, by name")
-    rows: tuple[Row, ...] = Field(min_length=1)
+    variants: dict[VariantName, Variant] = fact(default_factory=dict, description="Variants of every image, by name")
+    rows: tuple[Row, ...] = fact(min_length=1)
 
 
 def matrix_schema_text() -> str:
     """Return the JSON Schema of a matrix, as the committed file has it."""
-    return json.dumps(Matrix.model_json_schema(), indent=2) + "\n"
+    from pydantic import TypeAdapter
+
+    return json.dumps(TypeAdapter(Matrix).json_schema(), indent=2) + "\n"

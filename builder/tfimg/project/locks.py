@@ -13,37 +13,37 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tfimg.core import cancellation, documents, errors, files
+from tfimg.core import cancellation, errors, files
 from tfimg.core.events import OnEvent, ignore
 from tfimg.core.paths import Workspace
 from tfimg.core.text import list_first
 from tfimg.matrix.schema import Matrix, Newer, Variant
 from tfimg.matrix.spec import EXTRA_SUFFIX, ExtraPackages, ImageSpec, with_extra_packages, with_variant
 from tfimg.project.services import Services
-from tfimg.recipe.additions import Addition, list_additions, require_one_cuda
-from tfimg.recipe.conflicts import OldRelease, explain_conflict, find_old_releases
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import (
     MAX_RESOLUTIONS,
     Lock,
     LockedPackage,
+    add_own_part,
     find_fixes,
     hash_lock,
     make_query,
     require_local_wheel,
     resolve_lock,
 )
-from tfimg.recipe.packages import Resolver, add_own_part, find_locked_wheels, list_wheels, name_of
-from tfimg.recipe.releases import Releases
-from tfimg.recipe.requirements import FindImage, Requested, check_hashes, find_foreign, without_foreign
 
 if TYPE_CHECKING:
     from packaging.pylock import Package
 
     from tfimg.custom.image import GivenFacts
+    from tfimg.recipe.additions import Addition
+    from tfimg.recipe.conflicts import OldRelease
+    from tfimg.recipe.packages import Resolver
+    from tfimg.recipe.releases import Releases
+    from tfimg.recipe.requirements import FindImage, Requested
 
 
 MAX_PAGES = 200
@@ -57,7 +57,8 @@ MAX_ASKED = 5
 class Locks:
     """Finds or resolves the lock of an image.
 
-    `specs` are all images, `find_links` is a folder of wheels that no package index has.
+    `specs` are all images, `find_links` is a folder of wheels that no package index has. What resolves extra packages
+    is imported where it is used: that takes three times as long as all else that this module imports.
     """
 
     workspace: Workspace
@@ -75,6 +76,8 @@ class Locks:
         file = (spec.wheel.file,) if spec.wheel and not spec.wheel.lock else ()
         if self.find_links is None:
             return file
+        from tfimg.recipe.packages import find_locked_wheels
+
         resolved = dict(lock)
         if file:
             resolved.pop("tensorflow")
@@ -181,6 +184,8 @@ class Locks:
 
         Raises `RequirementConflict` if they do not fit, or would be old releases; `LockError`.
         """
+        from tfimg.recipe.requirements import Requested
+
         requested = Requested(requirements=tuple(requirements))
         return self.add_requested(spec, requested, system_packages, as_of, on_event=on_event)[0]
 
@@ -197,6 +202,9 @@ class Locks:
 
         Raises as `add_packages`, and `LockError` for a wheel whose hash is not stated.
         """
+        from tfimg.recipe.packages import name_of
+        from tfimg.recipe.requirements import check_hashes, find_foreign, without_foreign
+
         text, known, started = "", len(requested.notes), time.monotonic()
         resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
         while requested.requirements and not text:
@@ -226,6 +234,10 @@ class Locks:
         on_event: OnEvent,
     ) -> str:
         """Return the requirement file of extra packages. Raises `RequirementConflict` for old releases; `LockError`."""
+        from tfimg.recipe.additions import require_one_cuda
+        from tfimg.recipe.conflicts import find_old_releases
+        from tfimg.recipe.packages import name_of
+
         versions: dict[str, str] = {package.name: str(package.version) for package in found}
         named = {name_of(one) for one in requirements} - resolver.versions.keys()
         named_versions = {name: versions[name] for name in named if name in versions}
@@ -245,6 +257,8 @@ class Locks:
         on_event: OnEvent,
     ) -> errors.LockError:
         """Return the refusal of extra packages. Raises `LockError` if an index states no upload times."""
+        from tfimg.recipe.conflicts import explain_conflict
+
         if isinstance(cause, errors.LockError) and resolver.as_of != resolver.today:
             self._require_times(requirements, resolver.day)
         return explain_conflict(
@@ -259,6 +273,8 @@ class Locks:
 
     def list_additions(self, spec: ImageSpec, as_of: date | None = None) -> tuple[Addition, ...]:
         """Return what the extra packages of an image add to it."""
+        from tfimg.recipe.additions import list_additions
+
         plain = replace(spec, identifier=spec.identifier.removesuffix(EXTRA_SUFFIX), extra=None)
         resolver = self.resolver(plain, self.find(plain), as_of)
         return list_additions(spec, resolver.lock, self.releases(resolver), resolver.day)
@@ -273,6 +289,8 @@ class Locks:
         fixes: tuple[LockedPackage, ...] = (),
     ) -> Resolver:
         """Return what resolves packages together with a lock."""
+        from tfimg.recipe.packages import Resolver
+
         return Resolver(
             spec=spec,
             lock=lock,
@@ -299,6 +317,8 @@ class Locks:
 
     def _require_times(self, requirements: Sequence[str], day: date) -> None:
         """Raise `LockError` if an index states no upload times, so that nothing is known to be of a day or before."""
+        from packaging.requirements import Requirement
+
         names = [Requirement(one).name for one in requirements][:MAX_ASKED]
         others = self.services.network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
         without: list[str] = []
@@ -378,13 +398,17 @@ def resolve_custom_lock(spec: ImageSpec, newer: Newer, services: Services, find_
 
     Raises `LockError` when there is no solution, `NetworkError`.
     """
+    from tfimg.recipe.packages import list_wheels
+
     # NVIDIA's wheels for a CUDA may be newer than the day, as in images of the matrix.
-    latest = newer.model_copy(update={"as_of": max(newer.as_of, spec.cutoff)})
+    latest = replace(newer, as_of=max(newer.as_of, spec.cutoff))
     query = make_query(spec, latest, find_links)
     links = [files.hash_file(wheel) for wheel in list_wheels(find_links)] if find_links else []
     asked = repr((query, spec.wheel, *links))
     kept = services.state / "locks" / f"{spec.runtime}-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
     if kept.is_file():
+        from tfimg.core import documents  # pydantic, which few commands need
+
         try:
             return documents.parse_document(dict[str, str], kept.read_bytes())
         except documents.InvalidDocument:

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfimg.core.errors import FileError, ImageMissing, MatrixError, ResolutionError, UnlabelledImage, UsageError
-from tfimg.core.files import hash_files, read_limited, write_atomically
+from tfimg.core.files import hash_files, write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace, find_workspace
+from tfimg.matrix.checked import load_matrix
 from tfimg.matrix.conditions import Request, find_spec, select_variants
-from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.resolve import Resolution, resolve
 from tfimg.matrix.schema import RUNTIME, Matrix, check_repository_name
 from tfimg.matrix.spec import (
@@ -29,8 +29,9 @@ from tfimg.matrix.spec import (
 )
 from tfimg.matrix.support_ends import SupportEnd, find_support_ends_of
 from tfimg.project.locks import Locks
+from tfimg.project.proofs import list_record_files, read_proofs
 from tfimg.project.services import Services
-from tfimg.recipe.labels import DECLARED, IDENTIFIER_LABEL, HostMachine, Status, describe_image, read_extra_labels
+from tfimg.recipe.labels import DECLARED, IDENTIFIER_LABEL, Status, describe_image, read_extra_labels
 from tfimg.recipe.lock import Lock, hash_lock
 
 if TYPE_CHECKING:
@@ -40,28 +41,15 @@ if TYPE_CHECKING:
     from tfimg.host.survey import TargetHost
     from tfimg.recipe.plan import Plan
     from tfimg.recipe.support import Support
-    from tfimg.validation.record import ImageRecord, RecordedBase, Where
+    from tfimg.validation.record import ImageRecord, RecordedBase
     from tfimg.validation.report import Report
     from tfimg.validation.run import InventoryCache
 
 
 def read_record(workspace: Workspace, identifier: str) -> ImageRecord | None:
     """Return the record of an image, of whatever lock; None without. Raises `FileError`."""
-    file = workspace.record(identifier)
-    return _read_record(file, identifier, "container") if file.exists() else None
-
-
-def read_host_records(workspace: Workspace, identifier: str) -> tuple[ImageRecord, ...]:
-    """Return what hosts have proven of an image's wheels, of whatever lock. Raises `FileError`."""
-    files = sorted(workspace.host_records(identifier).glob("*.json"))
-    return tuple(_read_record(file, identifier, "host") for file in files)
-
-
-def _read_record(file: Path, identifier: str, where: Where) -> ImageRecord:
-    from tfimg.validation.record import MAX_BYTES, REWRITE, read_image_record
-
-    content = read_limited(file, MAX_BYTES, next_step=REWRITE)
-    return read_image_record(content, source=str(file), identifier=identifier, where=where)
+    first = next(list_record_files(workspace, identifier), None)
+    return first.parse() if first and first.where == "container" else None
 
 
 def write_record(
@@ -117,7 +105,7 @@ class Project:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise MatrixError([f"byte {error.start}: not UTF-8"], source=path.name) from None
-        return parse_matrix(text, source=path.name, today=self.services.today)
+        return load_matrix(text, source=path.name, today=self.services.today, cache=self.services.cache)
 
     @cached_property
     def specs(self) -> Sequence[ImageSpec]:
@@ -242,12 +230,17 @@ class Project:
 
     def describe(self, spec: ImageSpec) -> dict[str, Any]:
         """Return an image as the JSON object that `resolve` prints."""
-        return describe_image(spec, repository=self.repository, status=self.status(spec))
+        return self.describe_all([spec])[0]
+
+    def describe_all(self, specs: Sequence[ImageSpec]) -> list[dict[str, Any]]:
+        """Return images as the JSON objects that `list` prints."""
+        statuses = self.find_statuses(specs)
+        return [describe_image(spec, repository=self.repository, status=statuses[spec.identifier]) for spec in specs]
 
     @cached_property
     def statuses(self) -> Mapping[str, Status]:
         """What record proves of every image, by identifier."""
-        return {spec.identifier: self.status(spec) for spec in self.specs}
+        return self.find_statuses(self.specs)
 
     @cached_property
     def support(self) -> tuple[Support, ...]:
@@ -257,19 +250,21 @@ class Project:
         return summarize_support(self.matrix, self.specs, self.statuses)
 
     def status(self, spec: ImageSpec) -> Status:
-        """Return what record proves of an image."""
-        record = read_record(self.workspace, spec.identifier)
-        on_hosts = read_host_records(self.workspace, spec.identifier)
-        if not record and not on_hosts:
-            return DECLARED
-        lock_digest = hash_lock(self.lock(spec))
-        found = record.status if record and record.lock == lock_digest else DECLARED
-        machines = (
-            HostMachine(machine=record.machine, driver=record.driver, date=record.date[:10])
-            for record in on_hosts
-            if record.lock == lock_digest
-        )
-        return replace(found, host_machines=tuple(machines))
+        """Return what records prove of an image."""
+        return self.find_statuses([spec])[spec.identifier]
+
+    def find_statuses(self, specs: Sequence[ImageSpec]) -> dict[str, Status]:
+        """Return what records prove of images, by identifier."""
+        found = dict.fromkeys((spec.identifier for spec in specs), DECLARED)
+        proofs = read_proofs(self.workspace, found, self.services.cache)
+        for spec in specs:
+            if proofs[spec.identifier]:
+                lock = hash_lock(self.lock(spec))
+                valid = [proof for proof in proofs[spec.identifier] if proof.lock == lock]
+                status = next((proof.status for proof in valid if proof.status), DECLARED)
+                machines = tuple(proof.machine for proof in valid if proof.machine)
+                found[spec.identifier] = replace(status, host_machines=machines)
+        return found
 
     @property
     def inventories(self) -> InventoryCache:

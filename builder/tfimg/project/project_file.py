@@ -9,14 +9,13 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
 
 from tfimg.core import errors, files
 from tfimg.core.levels import SuiteLevel
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.devices import DEVICE_CHOICE, Device
 from tfimg.matrix.load import describe_schema_errors
-from tfimg.matrix.schema import MatrixModel
 from tfimg.recipe.requirements import parse_requirements
 
 PROJECT_FILE = "tfimg.toml"
@@ -62,7 +61,7 @@ Day = Annotated[
 ]
 
 
-class ProjectFile(MatrixModel):
+class ProjectFile(BaseModel, frozen=True, extra="forbid"):
     """What an image is, its packages, and where it is published; keys are named like the options of `tfimg build`."""
 
     tf: Text | None = Field(default=None, description="TensorFlow: 2.15, 2.15.1, '>=2.15,<2.17' or latest")

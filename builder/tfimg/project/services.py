@@ -47,6 +47,11 @@ class Services:
         """The folder for caches, locks and the private engine."""
         return state_folder(self.environ)
 
+    @property
+    def cache(self) -> Path:
+        """The folder of what takes long to compute; see `tfimg.core.cache`."""
+        return self.state / "cache"
+
     def now(self) -> datetime:
         """Return the time in UTC."""
         return datetime.now(UTC)

@@ -14,7 +14,6 @@ from tfimg.matrix.schema import PLATFORMS, RUNTIME
 from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe import lock, tags
-from tfimg.recipe.requirements import parse_requirements, parse_system_packages
 
 LABEL_PREFIX = "tfimg."  # of labels that the OCI annotations have no name for
 IDENTIFIER_LABEL = f"{LABEL_PREFIX}identifier"
@@ -31,6 +30,9 @@ SNAPSHOT_LABEL = f"{LABEL_PREFIX}snapshot"  # the dated mirror that Debian packa
 
 EXTRA_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
 """Labels of an image with extra packages: with them any machine knows how it was made."""
+
+MAX_RECORD_BYTES = 1 << 18  # bytes of a record. With 60 checks it has 3 kB
+REWRITE_RECORD = "Write it again with `tfimg build --record` or `tfimg matrix record`."
 
 MAX_LABEL = 1 << 17  # characters of a label of packages. The lock of 300 packages has 36,000
 
@@ -91,6 +93,9 @@ def read_extra_labels(labels: Mapping[str, str]) -> ExtraPackages | None:
     """
     if EXTRA_LABELS["lock"] not in labels:
         return None
+    # Few images have extra packages, and parsers of requirements take longer to import than a bare interpreter.
+    from tfimg.recipe.requirements import parse_requirements, parse_system_packages
+
     found = {name: labels.get(label, "") for name, label in EXTRA_LABELS.items()}
     try:
         if longest := next((name for name, text in found.items() if len(text) > MAX_LABEL), None):
@@ -180,7 +185,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         "libtpu": spec.libtpu,
         "numpy": spec.numpy,
         "keras": spec.keras,
-        "constraints": [constraint.model_dump() for constraint in spec.constraints],
+        "constraints": [asdict(constraint) for constraint in spec.constraints],
         "tags": list(tags.list_tags(spec, repository=repository)),
         **asdict(status),
         "host_machines": [asdict(machine) for machine in status.host_machines] or None,

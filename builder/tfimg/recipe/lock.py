@@ -15,19 +15,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible_tags_selector
-from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.documents import digest_of
 from tfimg.core.errors import LockError, NetworkError
+from tfimg.core.files import digest_of
 from tfimg.core.process import NETWORK_FAILURE, CommandFailed, last_line, run
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 
 if TYPE_CHECKING:
     from packaging.pylock import Package, PackageWheel
+    from packaging.tags import Tag
 
 # The name that the command had when the first locks were written: a lock's digest, which records name, includes it.
 HEADER = "# Written by `tfimg lock`; do not edit. Each line: the one wheel to install, and the day it appeared.\n"
@@ -84,6 +83,19 @@ def hash_lock(lock: Lock) -> str:
     # Records are of locks whose part for the variant was called "flavor".
     parts = sorted(("flavor" if name == "variant" else name, text) for name, text in lock.items())
     return digest_of("".join(f"{name}\n{text}" for name, text in parts).encode())
+
+
+def add_own_part(lock: Lock, own: str) -> Lock:
+    """Return a lock with the part of extra packages; what they replace leaves the other parts.
+
+    An image never has two versions of a package, one hidden by the other.
+    """
+    moved = {f"{package.name}==" for package in read_packages({"own": own})}
+    kept = {
+        part: "".join(line for line in text.splitlines(keepends=True) if f"{line.partition('==')[0]}==" not in moved)
+        for part, text in lock.items()
+    }
+    return {**kept, "own": own}
 
 
 def _invalid(problem: str) -> LockError:
@@ -291,6 +303,9 @@ def resolve_packages(
 
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:
     """Return the wheel that an installer prefers on this Python with glibc 2.31."""
+    from packaging.tags import create_compatible_tags_selector
+    from packaging.utils import parse_wheel_filename
+
     select = create_compatible_tags_selector(list_wheel_tags(python, PROCESSORS[platform]))
     return next(select((wheel, parse_wheel_filename(wheel.filename)[-1]) for wheel in wheels), None)
 
@@ -298,6 +313,8 @@ def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) 
 @cache
 def list_wheel_tags(python: str, processor: str) -> tuple[Tag, ...]:
     """Return the tags of wheels that fit a Python on a processor with glibc 2.31, the most specific first."""
+    from packaging.tags import compatible_tags, cpython_tags  # 7 ms, which reading a lock need not take
+
     major, minor = map(int, python.split("."))
     names = [name for glibc in range(GLIBC_MINOR, 4, -1) for name in (f"manylinux_2_{glibc}", LEGACY_TAGS.get(glibc))]
     platforms = [f"{name}_{processor}" for name in (*names, "linux") if name]

@@ -164,19 +164,6 @@ def find_moved(lock: Lock, own: str) -> tuple[MovedPackage, ...]:
     )
 
 
-def add_own_part(lock: Lock, own: str) -> Lock:
-    """Return a lock with the part of extra packages; what they replace leaves the other parts.
-
-    An image never has two versions of a package, one hidden by the other.
-    """
-    moved = {f"{package.name}==" for package in read_packages({"own": own})}
-    kept = {
-        part: "".join(line for line in text.splitlines(keepends=True) if f"{line.partition('==')[0]}==" not in moved)
-        for part, text in lock.items()
-    }
-    return {**kept, "own": own}
-
-
 def find_locked_wheels(folder: Path, lock: Lock) -> tuple[Path, ...]:
     """Return the wheels of a folder that a lock names by their hash."""
     hashes = {package.sha256 for package in read_packages(lock)}

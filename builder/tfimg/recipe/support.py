@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import date
 from functools import partial
 from importlib.resources import files
@@ -20,6 +21,7 @@ from tfimg import __version__
 from tfimg.core.levels import LEVEL_MEANINGS, Level
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
+from tfimg.matrix.load import dump_facts
 from tfimg.matrix.schema import PLATFORMS, Constraint, Gpu, Matrix, Platform, Row, minor_version
 from tfimg.matrix.spec import ImageSpec, list_libraries
 from tfimg.recipe.labels import BASE_KINDS, DECLARED, BaseKind, Status, describe_matrix_image
@@ -119,7 +121,7 @@ def summarize_support(
             keras=row.keras,
             gpu=_gpu_support(matrix, row.gpu) if row.gpu else None,
             tpu=tuple(
-                TpuSupport(tensorflow=release.version, **release.tpu.model_dump())
+                TpuSupport(tensorflow=release.version, **asdict(release.tpu))
                 for release in row.tensorflow
                 if release.tpu
             ),
@@ -390,14 +392,13 @@ def make_matrix_document(
     matrix: Matrix, specs: Sequence[ImageSpec], statuses: Mapping[str, Status], *, repository: str
 ) -> dict[str, Any]:
     """Return what `tfimg matrix --json` prints: rows, images, and the facts about GPUs."""
+    facts = dump_facts(matrix, mode="json")
     return {
         "rows": [row.model_dump(mode="json") for row in summarize_support(matrix, specs, statuses)],
         "images": [
             describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs
         ],
-        **matrix.model_dump(
-            mode="json", include={"gpus", "gpu_drivers", "arm64_gpus", "ptx", "left_out", "end_of_life"}
-        ),
+        **{name: facts[name] for name in ("end_of_life", "left_out", "gpus", "gpu_drivers", "arm64_gpus", "ptx")},
     }
 
 
@@ -449,8 +450,8 @@ def render_matrix(
             "gpus": {
                 sm: [name for name in names if name not in matrix.arm64_gpus] for sm, names in matrix.gpus.items()
             },
-            "drivers": {sm: known.model_dump() for sm, known in matrix.gpu_drivers.items()},
-            "ptx": matrix.ptx.model_dump(include={"reason", "note"}),
+            "drivers": {sm: asdict(known) for sm, known in matrix.gpu_drivers.items()},
+            "ptx": {"reason": matrix.ptx.reason, "note": matrix.ptx.note},
             "rows": [_gpu_facts(matrix, row.gpu) if row.gpu else None for row in matrix.rows],
         },
         choices={

@@ -20,7 +20,7 @@ from tfimg.core.errors import FileError
 from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import to_plain_text
 from tfimg.matrix.devices import CPU, Device
-from tfimg.recipe.labels import BaseKind, Status
+from tfimg.recipe.labels import MAX_RECORD_BYTES, REWRITE_RECORD, BaseKind, Status
 from tfimg.validation.report import (
     DERIVED_FIELDS,
     GPU_CHECK,
@@ -34,8 +34,6 @@ from tfimg.validation.report import (
 )
 
 KIND = "tfimg image"
-REWRITE = "Write it again with `tfimg build --record` or `tfimg matrix record`."
-MAX_BYTES = 1 << 18  # bytes of a file. With 60 checks it has 3 kB
 
 MAX_CHECKS, MAX_FACTS, MAX_GPUS, MAX_LAYERS = 1000, 50, 64, 127
 """Checks, versions and facts of the machine, GPUs, and layers of a base (the most that Docker builds) that a file may
@@ -275,7 +273,7 @@ def read_image_record(
 ) -> ImageRecord:
     """Parse a record, which must be about `identifier` and `where`. Raises `FileError`, naming `source`."""
     try:
-        record = parse_document(ImageRecord, content, max_bytes=MAX_BYTES)
+        record = parse_document(ImageRecord, content, max_bytes=MAX_RECORD_BYTES)
         if identifier is not None and record.identifier != identifier:
             raise InvalidDocument(f"it is about {record.identifier}")
         if where and record.where != where:
@@ -291,7 +289,7 @@ def read_image_record(
     except InvalidDocument as error:
         raise FileError(
             f"{source} is not the record of an image: {to_plain_text(str(error))}.",
-            next_step=REWRITE,
+            next_step=REWRITE_RECORD,
         ) from None
     return record
 

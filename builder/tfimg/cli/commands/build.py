@@ -50,7 +50,7 @@ MAX_ROUNDS = 5
 """Times that wheels are made of source before a request is refused: what one needs is known when its wheel is there."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions):
     """Build images, validate them from the inside, and tag them.
 

@@ -7,27 +7,14 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from rich.table import Table
-
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    Patterns,
-    RepositoryOptions,
-    RequestOptions,
-    flag,
-    option,
-)
-from tfimg.cli.output.tables import (
-    coloured,
-    plain_table,
-    print_first_fitting,
-)
+from tfimg.cli.options import Command, Patterns, RepositoryOptions, RequestOptions, flag, option
+from tfimg.cli.output.tables import COLOURS, Table, print_table
 from tfimg.cli.values import complete_variants
 from tfimg.matrix.support_ends import describe_ended
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ListImages(Command, Patterns, RepositoryOptions):
     """List the images of the matrix.
 
@@ -42,7 +29,7 @@ class ListImages(Command, Patterns, RepositoryOptions):
 
     def run(self, context: Context) -> int:
         project = context.project(repository=self.repository)
-        rows = [project.describe(spec) for spec in project.select(self.patterns, self.variant)]
+        rows = project.describe_all(project.select(self.patterns, self.variant))
         context.print_result(rows, lambda: print_images(rows, context.services.today))
         return 0
 
@@ -61,24 +48,24 @@ IMAGE_FORMS = (
 
 def print_images(rows: Sequence[Mapping[str, Any]], today: date) -> None:
     """Print what `tfimg list` shows; only tags fold."""
-    tables = (_image_table(rows, columns, today) for columns in IMAGE_FORMS)
-    print_first_fitting(tables, lambda needed: needed.minimum)
+    cells = [_image_cells(row, today) for row in rows]
+    tables = (
+        Table(columns, [[row[name] for name in columns] for row in cells], folding=["TAGS"], colours={"LEVEL": COLOURS})
+        for columns in IMAGE_FORMS
+    )
+    print_table(tables)
 
 
-def _image_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], today: date) -> Table:
-    table = plain_table(*columns, folding=["TAGS"])
-    for row in rows:
-        notes = ("; emulated" if row["emulated"] else "") + ("; on the host" if row["host_machines"] else "")
-        cells = {
-            "IDENTIFIER": row["identifier"],
-            **{name: row[name.lower()] or "-" for name in ("CUDA", "CUDNN", "LIBTPU")},
-            "LEVEL": coloured(row["level"]) + notes,
-            "PROVEN ON": row["base_kind"] or "-",
-            "SUPPORTED UNTIL": format_supported_until(row["supported_until"], today),
-            "TAGS": ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:]) or "-",
-        }
-        table.add_row(*(cells[column] for column in columns))
-    return table
+def _image_cells(row: Mapping[str, Any], today: date) -> dict[str, str]:
+    notes = ("; emulated" if row["emulated"] else "") + ("; on the host" if row["host_machines"] else "")
+    return {
+        "IDENTIFIER": row["identifier"],
+        **{name: row[name.lower()] or "-" for name in ("CUDA", "CUDNN", "LIBTPU")},
+        "LEVEL": row["level"] + notes,
+        "PROVEN ON": row["base_kind"] or "-",
+        "SUPPORTED UNTIL": format_supported_until(row["supported_until"], today),
+        "TAGS": ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:]) or "-",
+    }
 
 
 def format_supported_until(day: str | None, today: date) -> str:
@@ -86,7 +73,7 @@ def format_supported_until(day: str | None, today: date) -> str:
     return f"{day}{' (ended)' if day < today.isoformat() else ''}" if day else "-"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Resolve(Command, RequestOptions, RepositoryOptions):
     """Say which image a request means, or why none does.
 

@@ -40,7 +40,7 @@ def parse_seconds(text: str) -> int:
     return seconds
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CloudInit(Command):
     """Print user data for a cloud's virtual machine that verifies an image, pulls it by digest and runs it.
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, dataclass
 
-from tfimg.build.builder import choose_output
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag
 from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable, TfimgError
 from tfimg.core.text import format_size
+from tfimg.engine.buildx import choose_output
 from tfimg.engine.connect import PrivateEngine, install_missing, set_up_emulation, start, stop
 from tfimg.engine.interface import Engine
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EngineUp(Command):
     """Use the engine that runs, else start a private one.
 

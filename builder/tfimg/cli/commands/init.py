@@ -31,7 +31,7 @@ from tfimg.project.project_file import PROJECT_FILE, format_project_file, parse_
 from tfimg.registry.reference import parse_repository
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, FindLinksOptions):
     """Write tfimg.toml, with which `tfimg build` and `tfimg publish` need no options.
 

@@ -11,13 +11,7 @@ from tfimg.advisories.fix import LockFix, Outcome
 from tfimg.advisories.match import read_lock_packages
 from tfimg.cli.commands.trust import read_remote_image
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    AdvisoryOptions,
-    Command,
-    Patterns,
-    flag,
-    values,
-)
+from tfimg.cli.options import AdvisoryOptions, Command, Patterns, flag, values
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import TrustedKeyOptions
 from tfimg.core.errors import LockError, UsageError, VulnerablePackage, raise_for_failures
@@ -29,7 +23,7 @@ from tfimg.recipe.generated_files import GeneratedFiles
 from tfimg.recipe.lock import read_packages, resolve_installer_lock, resolve_locks
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LockImages(Command, AdvisoryOptions, Patterns):
     """Resolve locks as of each release's time and write them, or move vulnerable packages to fixed versions.
 
@@ -176,7 +170,7 @@ def _format_images(images: Iterable[str]) -> str:
     return first + (f" and {len(rest)} more" if rest else "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
     """Find known vulnerabilities of what locks install, or of all packages of images.
 

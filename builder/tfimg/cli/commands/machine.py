@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    IdentifierOptions,
-    RepositoryOptions,
-    VersionOptions,
-    argument,
-    option,
-)
+from tfimg.cli.options import Command, IdentifierOptions, RepositoryOptions, VersionOptions, argument, option
 from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.streams import fold, print_styled, read_text
 from tfimg.cli.values import complete_identifiers
@@ -30,7 +23,7 @@ MAX_BYTES = 1 << 20
 """Bytes that are read of a file: a table of eight GPUs has 4,300, and /dev/zero has no end."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Which(Command, VersionOptions, RepositoryOptions):
     """Say which image fits this machine's GPU and driver, and which do not.
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-
-from rich.text import Text
 
 from tfimg.advisories.audit import find_expired, raise_for_expired
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    argument,
-    flag,
-    pattern_arguments,
-    select_buildable,
-)
+from tfimg.cli.options import Command, argument, flag, pattern_arguments, select_buildable
 from tfimg.cli.output.progress import render_count
 from tfimg.cli.output.tables import print_rows
 from tfimg.core.errors import StaleFiles
@@ -33,7 +25,7 @@ from tfimg.validation.host_run import MAX_BYTES, judge_host_run, parse_host_run
 from tfimg.validation.record import format_image_record, make_image_record, schema_text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Sync(Command):
     """Add releases that the package index has and the matrix lacks.
 
@@ -104,20 +96,22 @@ def _print_rows(rows: Sequence[RowFindings]) -> None:
     """Print a line for each row of the matrix, and a column for each field: how many facts agree."""
     findings = [finding for row in rows for finding in row.findings]
     fields = list(dict.fromkeys(finding.field for finding in findings))
+    colours = {"wrong": "red", "not stated": "yellow", "agree": "green"}
     cells = [(f"rows[{row.row}]", ", ".join(row.tensorflow), *(_cell(row, field) for field in fields)) for row in rows]
-    print_rows(("ROW", "IS", *map(str.upper, fields)), cells)
+    columns = ("ROW", "IS", *map(str.upper, fields))
+    print_rows(columns, cells, colours=dict.fromkeys(columns, colours))
     for finding in findings:
         if finding.verdict == "not stated":
             print(f"{finding.path}: {finding.message}")
 
 
-def _cell(row: RowFindings, field: str) -> str | Text:
+def _cell(row: RowFindings, field: str) -> str:
     verdicts = [finding.verdict for finding in row.findings if finding.field == field]
     if mismatches := verdicts.count("disagrees"):
-        return Text(f"{mismatches} of {len(verdicts)} wrong", style="red")
+        return f"{mismatches} of {len(verdicts)} wrong"
     if not_stated := verdicts.count("not stated"):
-        return Text(f"{not_stated} not stated", style="yellow")
-    return Text(f"{len(verdicts)} agree", style="green") if verdicts else "-"
+        return f"{not_stated} not stated"
+    return f"{len(verdicts)} agree" if verdicts else "-"
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,6 @@ class Render(Command):
     """
 
     patterns: tuple[str, ...] = pattern_arguments("print the Dockerfiles of these images instead: 2.15, '*-cpu-py3.11'")
-    _: KW_ONLY
     check: bool = flag("write nothing; fail if a file is out of date")
 
     def run(self, context: Context) -> int:

@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.markup import escape
-from rich.table import Table
-
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    RepositoryOptions,
-    flag,
-    output_option,
-)
-from tfimg.cli.output.tables import (
-    coloured,
-    print_first_fitting,
-    print_table,
-    table_text,
-)
+from tfimg.cli.options import Command, RepositoryOptions, flag, output_option
+from tfimg.cli.output.streams import fold
+from tfimg.cli.output.tables import COLOURS, Table, print_table
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
-from tfimg.core.levels import Level
-from tfimg.recipe.support import (
-    FULL_COLUMNS,
-    SUPPORT_FORMS,
-    Columns,
-    Support,
-    list_notes,
-    make_matrix_document,
-    render_markdown,
-    render_matrix,
-)
+from tfimg.recipe import support
 
 FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
 """Ends of file names → the form that they ask for; any other end asks for the table."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ShowMatrix(Command, RepositoryOptions):
     """Show which versions are compatible with each release, and what is proven.
 
@@ -64,17 +42,19 @@ class ShowMatrix(Command, RepositoryOptions):
         project = context.project(repository=self.repository)
         facts = project.matrix, project.specs, project.statuses
         if form == "json":
-            text = json.dumps(make_matrix_document(*facts, repository=project.repository)) + "\n"
+            text = json.dumps(support.make_matrix_document(*facts, repository=project.repository)) + "\n"
         elif form == "html":
-            text = render_matrix(*facts, repository=project.repository, made=project.services.today)
+            text = support.render_matrix(*facts, repository=project.repository, made=project.services.today)
         elif form == "markdown":
-            text = render_markdown(project.support)
+            text = support.render_markdown(project.support)
         elif self.output is not None:
-            text = support_text(project.support)
+            notes = "".join(f"{note}\n" for note in support.list_notes(project.support))
+            text = f"{_support_table(project.support, support.FULL_COLUMNS).render()}\n{notes}"
         else:
             print_support(project.support)
             print()
-            print_notes(project.support)
+            for note in support.list_notes(project.support):
+                print(fold(note) if sys.stdout.isatty() else note)
             return 0
         if self.output is None:
             print(text, end="")
@@ -84,34 +64,10 @@ class ShowMatrix(Command, RepositoryOptions):
         return 0
 
 
-def print_support(rows: Sequence[Support]) -> None:
-    tables = (_support_table(rows, columns) for columns in SUPPORT_FORMS)
-    print_first_fitting(tables, lambda needed: needed.maximum)
+def print_support(rows: Sequence[support.Support]) -> None:
+    print_table(_support_table(rows, columns) for columns in support.SUPPORT_FORMS)
 
 
-def print_notes(rows: Sequence[Support]) -> None:
-    notes = Table(box=None, show_header=False, pad_edge=False)
-    for note in list_notes(rows):
-        notes.add_row(escape(note))
-    print_table(notes)
-
-
-def support_text(rows: Sequence[Support]) -> str:
-    """Return the support table and its notes as plain text for a file."""
-    table = table_text(_support_table(rows, FULL_COLUMNS))
-    return table + "\n" + "".join(f"{note}\n" for note in list_notes(rows))
-
-
-def _support_table(rows: Sequence[Support], columns: Columns) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for name, _ in columns:
-        table.add_column(name.upper(), overflow="fold")
-    for row in rows:
-        table.add_row(*(_colour_levels(name, escape(text(row))) for name, text in columns))
-    return table
-
-
-def _colour_levels(column: str, text: str) -> str:
-    if column != "proven":
-        return text
-    return re.sub("|".join(Level), lambda found: coloured(found[0]), text)
+def _support_table(rows: Sequence[support.Support], columns: support.Columns) -> Table:
+    cells = [[text(row) for _, text in columns] for row in rows]
+    return Table([name.upper() for name, _ in columns], cells, colours={"PROVEN": COLOURS}, gap=1)

@@ -7,21 +7,23 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import Any, Literal
 
-from tfimg.build.builder import describe_build
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, ImageOptions, option, parse_day, with_project_file
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import EngineUnavailable
+from tfimg.engine.buildx import choose_output
 from tfimg.engine.interface import Capabilities
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
 from tfimg.recipe.additions import list_addition_notes
 from tfimg.recipe.labels import describe_extra_packages
+from tfimg.recipe.layout import list_wheel_layers
 from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
+from tfimg.recipe.tags import list_tags
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PlanBuilds(Command, ImageOptions):
     """List the images that a build would make, say how it makes a single one, or share them out over machines.
 
@@ -70,7 +72,7 @@ class PlanBuilds(Command, ImageOptions):
         if self.format:
             context.emit(make_ci_jobs(self.format, shards, options))
         elif len(specs) == 1 and not self.shards:
-            fields = describe_build(project.plan(specs[0]), self._find_capabilities(context))
+            fields = _describe_build(project, specs[0], self._find_capabilities(context))
             ends = [end.describe(today) for end in specs[0].support_ends]
             additions = self._list_additions(context, project, specs[0])
             document = {**fields, **additions, **make_ci_jobs("json", shards, options), "ended": ended}
@@ -91,7 +93,7 @@ class PlanBuilds(Command, ImageOptions):
         """Print the facts of a custom wheel's image, and how it is built."""
         project = self.project(context)
         spec = self.find_image(context, project)
-        built = describe_build(project.plan(spec), self._find_capabilities(context))
+        built = _describe_build(project, spec, self._find_capabilities(context))
         facts = project.describe(spec)
         wheel = {"file": str(spec.wheel.file), "sha256": spec.wheel.sha256} if spec.wheel else None
         gpu = {"CUDA": facts["cuda"], "cuDNN": facts["cudnn"], "GPUs": " ".join(facts["architectures"] or [])}
@@ -127,6 +129,25 @@ class PlanBuilds(Command, ImageOptions):
         except EngineUnavailable as error:
             context.say(f"{error.what} A plan needs none; how an engine compresses the layers is not known.")
             return None
+
+
+def _describe_build(project: Project, spec: ImageSpec, capabilities: Capabilities | None) -> dict[str, Any]:
+    """Return how an engine would build an image. Without an engine, how it compresses layers is not known."""
+    output = choose_output(capabilities, "NAME") if capabilities else None
+    return {
+        "identifier": spec.identifier,
+        "engine": capabilities.host if capabilities else None,
+        **({"builder": capabilities.builder} if capabilities and capabilities.builder else {}),
+        "base": spec.base.image,
+        "layers": [
+            *(layer.name for layer in list_wheel_layers(project.lock(spec))),
+            *(["debian"] if spec.system_packages else []),
+        ],
+        **({"extra_packages": asdict(spec.extra)} if spec.extra else {}),
+        "compression": output.compression if output else None,
+        "why": output.why if output else None,
+        "tags": list(list_tags(spec, repository=project.repository)),
+    }
 
 
 def _name_packages(fields: Mapping[str, Any], spec: ImageSpec) -> dict[str, Any]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-
-from rich.text import Text
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
@@ -24,16 +22,9 @@ from tfimg.cli.options import (
     with_project_file,
 )
 from tfimg.cli.output.progress import render_events
-from tfimg.cli.output.tables import Cell, print_rows
+from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions
-from tfimg.core.errors import (
-    ImageMissing,
-    Interrupted,
-    PublicationIncomplete,
-    TfimgError,
-    UsageError,
-    raise_for_failures,
-)
+from tfimg.core import errors
 from tfimg.core.events import Event
 from tfimg.matrix.conditions import select_specs
 from tfimg.matrix.spec import CUSTOM_PREFIX, EXTRA_SUFFIX, ImageSpec
@@ -45,8 +36,7 @@ from tfimg.publish.renew import Renewed, Renewer
 from tfimg.publish.repository import SignedRepository
 from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
-STYLES = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow"}
-"""Styles of verdicts."""
+DECISION_COLOURS = {"move": "green", "attest": "green", "stay": "cyan", "refuse": "yellow", "failed": "red"}
 
 
 PACKAGES = ("requirements", "with_packages", "apt")
@@ -73,7 +63,6 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     patterns: tuple[str, ...] = pattern_arguments(
         "identifiers or globs: 2.15, '*-cpu-py3.11'; with --renew more images of registries"
     )
-    _: KW_ONLY
     repository: str | None = option(
         "repository of the images in the engine (default: the matrix's)", "NAME", name="--from"
     )
@@ -95,7 +84,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         (engine,) = context.engines()
         known = (*project.specs, *project.list_variants(engine))
         if missing := _find_missing_variant(self.patterns, known):
-            raise ImageMissing(
+            raise errors.ImageMissing(
                 f"The engine has no image {missing} under {project.repository}.",
                 next_step="Build it first with `tfimg build`; --from names another repository.",
             )
@@ -126,17 +115,17 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             "--reinstate": self.reinstate,
         }
         if self.renew and (given := [name for name, value in others.items() if value]):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{', '.join(given)} and --renew cannot be combined: no tag moves.",
                 next_step=f"Leave {', '.join(given)} out.",
             )
         if self.renew and self.target is None:
-            raise UsageError(
+            raise errors.UsageError(
                 "`tfimg publish --renew` needs an image.",
                 next_step="Name one or more: REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…",
             )
         if not self.renew and (given := [name for name, value in alone.items() if value]):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{', '.join(given)} needs --renew.", next_step=f"Add --renew, or leave {', '.join(given)} out."
             )
 
@@ -146,7 +135,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         key = self.signing_key(context.services.environ)
         validator = Validator(project=project, engine=context.services.runner(), level=self.required_level())
         renewer = Renewer(validator=validator, re_sign=self.re_sign)
-        failures: list[tuple[str, TfimgError]] = []
+        failures: list[tuple[str, errors.TfimgError]] = []
         with render_events(context, title="renew") as render:
 
             def on_event(event: Event) -> None:
@@ -162,13 +151,13 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
                     images = list_images(repository.registry, reference.target, reference.tag, self.read_platform())
                     for target, tag in images:
                         renewer.renew(repository, target, tag=tag, on_event=on_event)
-                except Interrupted:
+                except errors.Interrupted:
                     raise
-                except TfimgError as error:
+                except errors.TfimgError as error:
                     failures.append((name, error))
                     if len(names) > 1:
                         context.say(f"{name}: {error.what}")
-        raise_for_failures(failures, total=len(names), action="renewed", error=PublicationIncomplete)
+        errors.raise_for_failures(failures, total=len(names), action="renewed", error=errors.PublicationIncomplete)
         return 0
 
     def _complete(self, context: Context, project: Project) -> Publish:
@@ -176,7 +165,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         found = find_project_file()
         if found is None or found[1].registry is None:
             why = "there is no tfimg.toml" if found is None else "tfimg.toml states no `registry`"
-            raise UsageError(
+            raise errors.UsageError(
                 f"`tfimg publish`: REPOSITORY is missing, and {why}.",
                 next_step="Name where to, as in `tfimg publish REGISTRY/NAME`, or write `registry` into tfimg.toml.",
             )
@@ -238,12 +227,11 @@ def _print_results(context: Context, images: Sequence[PublishResult], *, event: 
         for image in images:
             context.emit({"event": event, **image.to_json()})
         return
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for image in images:
         if image.failure:
             why = image.failure.what.splitlines()[0]
-            rows.append((image.identifier, "-", "-", Text("failed", style="red"), why))
+            rows.append((image.identifier, "-", "-", "failed", why))
         for decision in image.decisions:
-            verdict = Text(decision.verdict, style=STYLES[decision.verdict])
-            rows.append((image.identifier, image.level or "-", decision.tag, verdict, decision.why))
-    print_rows(("IMAGE", "LEVEL", "TAG", "DECISION", "WHY"), rows)
+            rows.append((image.identifier, image.level or "-", decision.tag, decision.verdict, decision.why))
+    print_rows(("IMAGE", "LEVEL", "TAG", "DECISION", "WHY"), rows, colours={"DECISION": DECISION_COLOURS})

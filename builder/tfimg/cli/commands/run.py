@@ -7,12 +7,10 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
-
-from cyclopts import Parameter
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
@@ -22,6 +20,7 @@ from tfimg.cli.options import (
     argument,
     flag,
     option,
+    option_group,
     values,
 )
 from tfimg.cli.values import positive_number
@@ -43,7 +42,7 @@ def split_options(line: str) -> tuple[str, ...]:
     return words
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class GpuOptions:
     """The accelerators of a container."""
 
@@ -54,7 +53,7 @@ class GpuOptions:
     alternatives: ClassVar[tuple[tuple[str, str], ...]] = (("--gpus", "gpus"), ("--no-gpu", "no_gpu"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ContainerOptions(GpuOptions, IdentifierOptions):
     """Options of a container in the foreground."""
 
@@ -121,7 +120,7 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
                 yield from (f"--{name.replace('_', '-')}", value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Run(Command, LocalImageOptions, ContainerOptions):
     """Start a container with the flags that the image's device needs.
 
@@ -129,7 +128,7 @@ class Run(Command, LocalImageOptions, ContainerOptions):
       tfimg run tfimg/tensorflow:2.15 -v $PWD:/work -w /work -- python train.py
     """
 
-    program: tuple[str, ...] = field(default=(), metadata={"parameter": Parameter(parse=False)})
+    program: tuple[str, ...] = ()
 
     def run(self, context: Context) -> int:
         return self.start(context, self.image, self.program)
@@ -151,7 +150,6 @@ class Shell(Command, ContainerOptions):
     """
 
     image: str | None = argument("an image in the engine (default: its newest of variant dev)", "IMAGE", default=None)
-    _: KW_ONLY
 
     def run(self, context: Context) -> int:
         image = self.image or find_newest(context.services.runner().list_images(), ("dev",))
@@ -170,7 +168,6 @@ class Jupyter(Command, GpuOptions, IdentifierOptions):
     image: str | None = argument(
         "an image in the engine (default: its newest of variant jupyter or dev)", "IMAGE", default=None
     )
-    _: KW_ONLY
     volume: str | None = option("folder of the machine for notebooks and data", "DIR", name=("--volume", "-v"))
     port: int | None = option(
         "port on 127.0.0.1 (default: a free one)", "PORT", parse=partial(positive_number, limit=65535)

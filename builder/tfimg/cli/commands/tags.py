@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
 from tfimg.attestations.envelopes import format_time
-from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.promotions import export_withdrawals
 from tfimg.cli.context import Context
-from tfimg.cli.options import (
-    Command,
-    EachPlatformOptions,
-    ReinstateOptions,
-    argument,
-    option,
-    output_option,
-    values,
-)
+from tfimg.cli.options import Command, EachPlatformOptions, ReinstateOptions, argument, option, output_option, values
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions, TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import positive_number, require_advisory, require_digest, require_reason, require_tag
@@ -30,7 +21,6 @@ from tfimg.publish.indexes import PlatformTags, list_platform_tags
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.retract import list_choices, roll_back, withdraw
 from tfimg.recipe.tags import DIGEST_DIGITS
-from tfimg.registry.documents import Registry
 from tfimg.registry.reference import parse_repository
 
 MAX_LISTED = 5
@@ -49,7 +39,6 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
     """
 
     image: str = argument("REGISTRY/NAME:TAG; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY:TAG")
-    _: KW_ONLY
     to: tuple[str, ...] = values(
         "an image of the tag's history, by its digest or the first 12 digits; of an index, one of each platform",
         "DIGEST",
@@ -119,7 +108,6 @@ class Withdraw(Command, SigningOptions):
     """
 
     image: str = argument("REGISTRY/NAME@sha256:…, or 12 or more of the digits", "REPOSITORY@DIGEST")
-    _: KW_ONLY
     reason: str | None = option("reason, which `verify` and `pull` print", "TEXT", check=require_reason)
     advisory: tuple[str, ...] = values("reason: the image is vulnerable to this advisory", "ID", check=require_advisory)
     tag: tuple[str, ...] = values(
@@ -178,7 +166,6 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
 
     target: str = argument("REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY", "REPOSITORY")
     tag: str | None = argument("follow this tag from where it points now", "TAG", default=None)
-    _: KW_ONLY
     limit: int = option(
         "moves of the tag, or newest builds of the repository, that are read (default: 20)",
         "N",
@@ -190,12 +177,14 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
     def run(self, context: Context) -> int:
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
-        keys, registry = (
-            require_keys(self.public_keys(environ)),
-            context.services.registry(target, plain=self.plain_http),
-        )
+        keys = require_keys(self.public_keys(environ))
+        registry = context.services.registry(target, plain=self.plain_http)
         if tag:
-            histories = self._read_histories(registry, tag, keys)
+            tags = PlatformTags(registry, keys)
+            histories = {  # of an index, that of each platform by its tag
+                own: list(tag_history(tags, own, keys, limit=self.limit))
+                for own in list_platform_tags(registry, tag, self.read_platform())
+            }
             entries = [entry for history in histories.values() for entry in history]
         else:
             builds = build_tags(registry.list_tags())
@@ -210,29 +199,15 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
             for entry in entries:
                 context.emit(entry.to_json())
         elif tag:
-            _print_histories(context, histories)
+            for own, history in histories.items():
+                if len(histories) > 1:
+                    print(f"{own}:")
+                _print_entries(context, history, own)
         elif entries:
             _print_entries(context, entries, None)
         else:
             context.say(f"No trusted key signed a promotion or withdrawal in {target.repository}.")
         return 0
-
-    def _read_histories(
-        self, registry: Registry, tag: str, keys: Sequence[VerifyingKey]
-    ) -> dict[str, list[HistoryEntry]]:
-        """Return the history of a tag; of an index, that of each platform by its tag."""
-        tags = PlatformTags(registry, keys)
-        return {
-            name: list(tag_history(tags, name, keys, limit=self.limit))
-            for name in list_platform_tags(registry, tag, self.read_platform())
-        }
-
-
-def _print_histories(context: Context, histories: Mapping[str, Sequence[HistoryEntry]]) -> None:
-    for tag, entries in histories.items():
-        if len(histories) > 1:
-            print(f"{tag}:")
-        _print_entries(context, entries, tag)
 
 
 def _print_entries(context: Context, entries: Sequence[HistoryEntry], tag: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -36,15 +36,7 @@ from tfimg.core.documents import MAX_BYTES
 from tfimg.core.errors import EngineError, FileError, ResolutionError, UsageError, ValidationAborted
 from tfimg.core.files import read_limited, write_once
 from tfimg.core.text import list_first, to_plain_text
-from tfimg.inspect.archive import (
-    LayoutRegistry,
-    collect_image,
-    load_layout,
-    require_target,
-    save_layout,
-    select_keys,
-    verify_layout,
-)
+from tfimg.inspect import archive
 from tfimg.inspect.comparison import (
     Comparison,
     compare_images,
@@ -145,7 +137,7 @@ class Pull(Verify):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
     """Show an image's row, contents and attestations, and who signed it.
 
@@ -218,7 +210,6 @@ class Compare(Command, TrustedKeyOptions):
 
     before: str = remote_image_argument()
     after: str = remote_image_argument()
-    _: KW_ONLY
     local: bool = flag("read images of the engine")
     markdown: bool = flag("print Markdown for a changelog")
 
@@ -250,7 +241,6 @@ class Save(Command, RequirementOptions, PlatformOptions):
     path: str = argument(
         "folder to write, an OCI image layout; or a file that ends in .tar: the same, packed", "DIR", check=require_text
     )
-    _: KW_ONLY
     public_key: tuple[str, ...] = values(
         "public key of a publisher whom you trust: the image is verified first, and the key goes along "
         "(default: TFIMG_PUBLIC_KEY; without any, signatures are not verified)",
@@ -259,7 +249,7 @@ class Save(Command, RequirementOptions, PlatformOptions):
 
     def run(self, context: Context) -> int:
         path = Path(self.path)
-        require_target(path)
+        archive.require_target(path)
         reference, policy = parse_reference(self.image), self.read_image_policy(context.project())
         registry = context.services.registry(reference, plain=self.plain_http)
         reference = self.choose_platform(registry, reference)
@@ -270,11 +260,11 @@ class Save(Command, RequirementOptions, PlatformOptions):
             target = verify(registry, target, require_keys(keys), policy, now=now, tag=reference.tag).digest
         else:
             context.say("Not verified: no key is named. `tfimg load` needs one.")
-        layout = collect_image(registry, target, tag=reference.tag, keys=keys)
+        layout = archive.collect_image(registry, target, tag=reference.tag, keys=keys)
         if not layout.attestations:
             context.say("The image has no attestations: `tfimg load` will refuse it.")
         with render_file(context, f"writing {path.resolve().name}") as on_progress:
-            save_layout(layout, path, on_progress=on_progress)
+            archive.save_layout(layout, path, on_progress=on_progress)
         fields = {"image": str(reference), "digest": layout.digest, "path": self.path}
         identifiers = [key.identifier for key in keys]
         document = {
@@ -303,7 +293,6 @@ class Load(Command, RequirementOptions):
     """
 
     path: str = argument("folder or .tar that `tfimg save` wrote", "DIR")
-    _: KW_ONLY
     fingerprint: tuple[str, ...] = values(
         "take the key of this fingerprint from DIR; get the fingerprint from the publisher, not with DIR",
         "SHA256:…",
@@ -320,22 +309,22 @@ class Load(Command, RequirementOptions):
     )
 
     def run(self, context: Context) -> int:
-        layout, policy = LayoutRegistry(Path(self.path)), self.read_image_policy(context.project())
+        layout, policy = archive.LayoutRegistry(Path(self.path)), self.read_image_policy(context.project())
         chosen = parse_reference(self.name) if self.name else None
         if chosen and chosen.digest:
             raise UsageError(f"--as {chosen} has a digest.", next_step="Name the image NAME:TAG.")
         named = policy.trusted_keys
         if self.public_key or not self.fingerprint:
             named = (*self.public_keys(context.services.environ), *named)
-        keys = select_keys(layout, self.fingerprint, named)
+        keys = archive.select_keys(layout, self.fingerprint, named)
         later: tuple[CollectedEnvelope, ...] = ()
         if self.withdrawals:
             content = read_limited(self.withdrawals, MAX_BYTES, next_step="Name a file that `tfimg history` wrote.")
             later = read_withdrawals(content, keys)
         now = context.services.now()
-        verified, name = verify_layout(layout, keys, policy, now=now, name=chosen, later=later)
+        verified, name = archive.verify_layout(layout, keys, policy, now=now, name=chosen, later=later)
         with render_file(context, f"reading {layout.repository}") as on_progress:
-            load_layout(layout, verified.digest, name, context.services.runner(), on_progress=on_progress)
+            archive.load_layout(layout, verified.digest, name, context.services.runner(), on_progress=on_progress)
         fields = {
             "image": str(name),
             "digest": verified.digest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -46,7 +46,7 @@ from tfimg.validation.report import (
 from tfimg.validation.run import FAULT_NAMES, HARMLESS, CheckSelection, explain, raise_for_verdict
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Validate(Command, LocalImageOptions, IdentifierOptions, ValidationOptions):
     """Run the suite in an image that is in the engine.
 
@@ -116,7 +116,6 @@ class Explain(Command):
     file: str = argument(
         "log, report as JSON, or record in images/records; -: standard input (default)", "FILE", default="-"
     )
-    _: KW_ONLY
     report: tuple[str, ...] = report_option()
 
     def run(self, context: Context) -> int:

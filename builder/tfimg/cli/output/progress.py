@@ -19,19 +19,7 @@ from rich.text import Text
 
 from tfimg.build import results
 from tfimg.cli.output.tables import COLOURS
-from tfimg.core.events import (
-    ChecksPlanned,
-    CheckStarted,
-    Event,
-    ImageEvent,
-    InfoEvent,
-    LogEvent,
-    OnEvent,
-    ProgressEvent,
-    StepEvent,
-    WarningEvent,
-    ignore,
-)
+from tfimg.core import events
 from tfimg.core.text import format_duration, to_plain_text
 from tfimg.engine.buildx import is_housekeeping, short_step
 from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, check_line, flatten
@@ -41,7 +29,7 @@ if TYPE_CHECKING:
 
 from tfimg.cli.output.console import live, make_console
 
-FOR_PEOPLE = (InfoEvent, ChecksPlanned, results.ImagesQueued)
+FOR_PEOPLE = (events.InfoEvent, events.ChecksPlanned, results.ImagesQueued)
 """Events that are not printed as JSON: other events repeat them."""
 
 STATUS_WIDTH = max(map(len, get_args(results.Status)))
@@ -49,20 +37,20 @@ STATUS_WIDTH = max(map(len, get_args(results.Status)))
 
 
 @contextmanager
-def render_events(context: Context, *, title: str = "build") -> Iterator[OnEvent]:
+def render_events(context: Context, *, title: str = "build") -> Iterator[events.OnEvent]:
     """Return the renderer for this terminal, file or program; `title` begins each line about a step."""
     console = make_console(stderr=True)
     if context.json:
         yield JsonLines()
     elif context.quiet:
-        yield ignore
+        yield events.ignore
     elif console.is_terminal:
         display = Display(console)
         with live(display.progress):
             yield display
     else:
 
-        def print_line(event: Event) -> None:
+        def print_line(event: events.Event) -> None:
             if (line := text_line(event, title)) is not None:
                 print(line, file=sys.stderr, flush=True)
 
@@ -75,19 +63,19 @@ class JsonLines:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Print an event."""
         if not isinstance(event, FOR_PEOPLE):
             with self._lock:
                 print(json.dumps(event.to_json()), flush=True)
 
 
-def text_line(event: Event, title: str) -> str | None:
+def text_line(event: events.Event, title: str) -> str | None:
     """Return the line of an event in a log file; None for an event that is neither a message nor an end."""
     match event:
-        case InfoEvent(text=text) | WarningEvent(text=text):
+        case events.InfoEvent(text=text) | events.WarningEvent(text=text):
             return text
-        case StepEvent() if event.state != "started" and not is_housekeeping(event):
+        case events.StepEvent() if event.state != "started" and not is_housekeeping(event):
             seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
             return f"{title:5}  {seconds}  {event.state:{OUTCOME_WIDTH}}  {short_step(event.step)}"
         case CheckResult():
@@ -128,35 +116,35 @@ class Display:
         self._whole: Task | None = None
         self._ended: Counter[str] = Counter()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Take in an event."""
         with self._lock:
             match event:
-                case InfoEvent(text=text) | WarningEvent(text=text):
+                case events.InfoEvent(text=text) | events.WarningEvent(text=text):
                     print(text, file=sys.stderr, flush=True)
-                case ImageEvent(identifier=identifier, event=inner):
+                case events.ImageEvent(identifier=identifier, event=inner):
                     self._update_image(identifier, inner)
-                case StepEvent() | LogEvent() | ProgressEvent():
+                case events.StepEvent() | events.LogEvent() | events.ProgressEvent():
                     self._update_step(event)
                 case _:
                     self._update(event)
 
-    def _update_step(self, event: StepEvent | LogEvent | ProgressEvent) -> None:
+    def _update_step(self, event: events.StepEvent | events.LogEvent | events.ProgressEvent) -> None:
         name = short_step(event.step)
         match event:
-            case StepEvent(state="started"):
+            case events.StepEvent(state="started"):
                 self._start(name)
-            case StepEvent():
+            case events.StepEvent():
                 self._stop(name)
                 if not is_housekeeping(event):
                     self._print(event.state, event.seconds or 0.0, Text(to_plain_text(name)))
-            case LogEvent(line=line):
+            case events.LogEvent(line=line):
                 self._show(name, text=line)
-            case ProgressEvent() if event.total:
+            case events.ProgressEvent() if event.total:
                 done, total = self._transfers.setdefault(name, Transfer()).add(event)
                 self.show_amount(name, done, total, "MB")
 
-    def _update(self, event: Event) -> None:
+    def _update(self, event: events.Event) -> None:
         match event:
             case results.ImagesQueued(identifiers=identifiers):
                 self._count("images", total=len(identifiers))
@@ -170,28 +158,28 @@ class Display:
                 words = Text(to_plain_text(f"{event.identifier}  {event.description}"))
                 self._print(event.status, event.seconds, words)
                 self._count("images", event.status)
-            case ChecksPlanned(checks=checks):
+            case events.ChecksPlanned(checks=checks):
                 self._count("checks", total=len(checks))
-            case CheckStarted(check=check):
+            case events.CheckStarted(check=check):
                 self._start(check)
             case CheckResult():
                 self._stop(event.check)
                 self._print(event.outcome, event.seconds, describe_check(event))
                 self._count("checks", event.outcome)
 
-    def _update_image(self, identifier: str, event: Event) -> None:
+    def _update_image(self, identifier: str, event: events.Event) -> None:
         """Show an event of one image of several on that image's line."""
         match event:
-            case StepEvent(step=step, state="started"):
+            case events.StepEvent(step=step, state="started"):
                 self._show(identifier, text=short_step(step))
-            case LogEvent(step=step, line=line):
+            case events.LogEvent(step=step, line=line):
                 self._show(identifier, text=f"{short_step(step)}: {line}")
-            case ProgressEvent(step=step, what=what) if event.total:
+            case events.ProgressEvent(step=step, what=what) if event.total:
                 amount = format_amount(event.current, event.total)
                 self._show(identifier, text=f"{short_step(step)}: {what} {amount}")
-            case ChecksPlanned(checks=checks):
+            case events.ChecksPlanned(checks=checks):
                 self._show(identifier, total=len(checks), completed=0)
-            case CheckStarted(check=check):
+            case events.CheckStarted(check=check):
                 self._show(identifier, text=check)
             case CheckResult():
                 self._show(identifier, advance=1)
@@ -245,7 +233,7 @@ class Transfer:
     def __init__(self) -> None:
         self._parts: dict[str, tuple[int, int]] = {}
 
-    def add(self, event: ProgressEvent) -> tuple[int, int]:
+    def add(self, event: events.ProgressEvent) -> tuple[int, int]:
         """Return the bytes of all parts that are done, and all their bytes."""
         self._parts[event.what] = (event.current, max(event.total, event.current))
         done, total = (sum(amounts) for amounts in zip(*self._parts.values(), strict=True))
@@ -298,7 +286,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @contextmanager
-def render_transfer(context: Context, title: str) -> Iterator[Callable[[ProgressEvent], None]]:
+def render_transfer(context: Context, title: str) -> Iterator[Callable[[events.ProgressEvent], None]]:
     """Return the renderer of a transfer: a bar on a terminal, a line for each tenth elsewhere, JSON every second."""
     transfer, last_event, last_tenth = Transfer(), -SECONDS, -1
 
@@ -320,7 +308,7 @@ def render_transfer(context: Context, title: str) -> Iterator[Callable[[Progress
 def render_file(context: Context, title: str) -> Iterator[OnProgress]:
     """Return the renderer of the bytes of one file that are done, and of all its bytes."""
     with render_transfer(context, title) as on_event:
-        yield lambda done, total: on_event(ProgressEvent(step=title, what=title, current=done, total=total))
+        yield lambda done, total: on_event(events.ProgressEvent(step=title, what=title, current=done, total=total))
 
 
 def render_count(context: Context, what: str) -> AbstractContextManager[OnProgress]:
@@ -341,7 +329,7 @@ def _show_amount(context: Context, title: str, unit: str, print_progress: OnProg
         yield print_progress
         return
     display = Display(console)
-    display(StepEvent(step=title, state="started"))
+    display(events.StepEvent(step=title, state="started"))
     with live(display.progress):
         yield lambda done, total: display.show_amount(title, done, total, unit)
 

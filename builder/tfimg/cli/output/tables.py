@@ -1,17 +1,18 @@
-"""Tables and lists for people."""
+"""Tables for people, without rich, whose import and layout of 258 rows took 20 times as long as a bare interpreter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from io import StringIO
-from typing import Literal
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+from unicodedata import east_asian_width
 
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
-
-from tfimg.cli.output.console import EscapingConsole, make_console
-from tfimg.core.text import to_plain_text
+from tfimg.cli.output.streams import unescaped, without_styles
+from tfimg.core.text import escape_unprintable, to_plain_text
 
 COLOURS = {
     "done": "green",
@@ -28,80 +29,106 @@ COLOURS = {
     "built": "yellow",
     "declared": "dim",
 }
+"""State → its colour, by rich's name."""
 
-Cell = str | Text
-
-UNCUT = 1000
-"""Columns that every table fits into."""
-
-
-def coloured(word: str) -> str:
-    """Return a status word with the markup of its colour."""
-    return f"[{COLOURS.get(word, 'default')}]{word}[/]"
+CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+"""Style → SGR code."""
 
 
-def print_table(table: Table) -> None:
-    """Print a table on standard output; nothing of it is cut: on a narrow terminal, cells fold.
+class Table:
+    """A table without a frame, which `grep` and `awk` can read; a cell may have several lines.
 
-    They fold between words where the longest word of each column has room, so that names can be copied.
+    On a narrow terminal, the columns that are `folding` fold between words, so that names can be copied. `colours` are
+    those of words, by column; `gap` is the number of blanks between columns.
     """
-    console = make_console()
-    if not console.is_terminal:
-        print(table_text(table), end="")
-        return
-    unbound = console.options.update(max_width=UNCUT)
-    needed = Measurement.get(console, unbound, table)
-    if needed.maximum > console.width:
-        spare = console.width - needed.minimum
-        for column in table.columns:
-            column.no_wrap, column.overflow = False, "fold"
-            if needed.minimum <= console.width:
-                # rich shares out too little room evenly, and would split the words of the widest column.
-                cells = [Measurement.get(console, unbound, cell) for cell in (column.header, *column.cells)]
-                least, most = max(cell.minimum for cell in cells), max(cell.maximum for cell in cells)
-                column.width = min(most, least + spare)
-                spare -= column.width - least
-    console.print(table)
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        folding: Collection[str] = (),
+        right: Collection[str] = (),
+        colours: Mapping[str, Mapping[str, str]] | None = None,
+        gap: int = 2,
+    ) -> None:
+        self._rows = [list(map(escape_unprintable, row)) for row in (columns, *rows)]
+        self._folds = [name in folding for name in columns]
+        self._right = [name in right for name in columns]
+        self._colours = [(colours or {}).get(name, {}) for name in columns]
+        self._gap = gap
+        cells = ["\n".join(column) for column in zip(*self._rows, strict=True)]
+        self._least = [max(map(_width, cell.split()), default=0) for cell in cells]
+        self._most = [max(map(_width, cell.split("\n"))) for cell in cells]
+
+    @property
+    def width(self) -> int:
+        """The columns of a terminal that has room for it: for every word if columns may fold, else for every line."""
+        return self._sum(self._least if any(self._folds) else self._most)
+
+    def _sum(self, widths: Sequence[int]) -> int:
+        return sum(widths) + self._gap * (len(widths) - 1)
+
+    def render(self, room: int | None = None, *, is_styled: bool = False) -> str:
+        """Return its lines without trailing blanks. They fit into `room` columns; None: nothing folds."""
+        widths = self._most if room is None else self._fit(room)
+        lines: list[str] = []
+        for row in self._rows:
+            head = is_styled and not lines
+            folded = [_fold_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
+            for parts in zip_longest(*folded, fillvalue=""):
+                cells = []
+                for text, width, right, colours in zip(parts, widths, self._right, self._colours, strict=True):
+                    blanks = " " * (width - _width(text))
+                    styled = _style(text, "bold") if head else _colour_words(text, colours) if is_styled else text
+                    cells.append(blanks + styled if right else styled + blanks)
+                lines.append((" " * self._gap).join(cells).rstrip())
+        return "\n".join([*lines, ""])
+
+    def _fit(self, room: int) -> list[int]:
+        """Return widths for a terminal: only columns that are `folding` fold, if they have room for their words."""
+        widths = [low if folds else high for folds, low, high in zip(self._folds, self._least, self._most, strict=True)]
+        widths = widths if self._sum(widths) <= room else list(self._least)
+        while self._sum(widths) > room and max(widths) > 1:
+            widths[widths.index(max(widths))] -= 1
+        for number, most in enumerate(self._most):
+            widths[number] += max(0, min(most - widths[number], room - self._sum(widths)))
+        return widths
 
 
-def table_text(table: Table) -> str:
-    """Return a table as plain text, not cut and without trailing spaces."""
-    console = EscapingConsole(file=StringIO(), width=UNCUT, color_system=None)
-    with console.capture() as captured:
-        console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+def _width(text: str) -> int:
+    """Return the columns of a text; letters of East Asian scripts take two."""
+    return len(text) if text.isascii() else sum(1 + (east_asian_width(one) in "WF") for one in text)
 
 
-def plain_table(*columns: str, folding: Sequence[str] = (), right: Sequence[str] = ()) -> Table:
-    """Return a table without a frame, which `grep` and `awk` can read. Columns that are `folding` may wrap."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column in right else "left"
-        table.add_column(column, no_wrap=column not in folding, overflow="fold", justify=justify)
-    return table
+def _fold_cell(text: str, width: int) -> list[str]:
+    if _width(text) <= width:
+        return [text]
+    lines = text.split("\n")
+    return [part for line in lines for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
 
 
-def print_rows(
-    columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, folding: Sequence[str] = (), right: Sequence[str] = ()
-) -> None:
-    """Print a table of styled `Text` and of plain text, each cell on one line."""
-    table = plain_table(*columns, folding=folding, right=right)
-    for row in rows:
-        table.add_row(
-            *(cell if isinstance(cell, Text) else Text(" ".join(to_plain_text(cell).splitlines())) for cell in row)
-        )
-    print_table(table)
+def _style(text: str, name: str) -> str:
+    return f"\x1b[{CODES[name]}m{text}\x1b[0m" if text else ""
 
 
-def print_first_fitting(tables: Iterable[Table], width: Callable[[Measurement], int]) -> None:
-    """Print the first table whose width the terminal has, else the last one; the first for a file.
+def _colour_words(text: str, colours: Mapping[str, str]) -> str:
+    return re.sub("|".join(colours), lambda word: _style(word[0], colours[word[0]]), text) if colours else text
 
-    Tables after it are not made: each of `tfimg list` takes 30 ms.
+
+def print_table(tables: Iterable[Table]) -> None:
+    """Print the first table that the terminal has room for, else the last one; for a file, the first.
+
+    Those after it are not made.
     """
-    console = make_console()
-    # Measured without the terminal's bound, which would make every table fit.
-    unbound = console.options.update(max_width=UNCUT)
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for table in tables:
-        if not console.is_terminal or width(Measurement.get(console, unbound, table)) <= console.width:
+        if room is None or table.width <= room:
             break
-    print_table(table)
+    unescaped(sys.stdout).write(table.render(room, is_styled=room is not None and not without_styles()))
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], **options: Any) -> None:
+    """Print a table of text from outside, each cell on one line; `options` are those of `Table`."""
+    cells = [[" ".join(to_plain_text(cell).splitlines()) for cell in row] for row in rows]
+    print_table([Table(columns, cells, **options)])
