@@ -129,6 +129,16 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
     for name, tags in (("windows-only", "cp311-cp311-win_amd64"), ("old-python", "cp37-cp37m-manylinux2014_x86_64")):
         wheel = File(f"{name.replace('-', '_')}-1.0-{tags}.whl", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")
         index.files[name] = [wheel]
+    wheels = {"1.0-cp310-cp310": "2024-01-01", "1.1-cp311-cp311": "2024-06-01"}
+    index.files["other-python"] = [
+        File(
+            f"other_python-{name}-manylinux2014_x86_64.whl",
+            sha256="0" * 64,
+            uploaded=f"{day}T00:00:00Z",
+            metadata=f"Metadata-Version: 2.1\nName: other-python\nVersion: {name.partition('-')[0]}\n",
+        )
+        for name, day in wheels.items()
+    ]
     index.files["source-only"] = [File("source_only-1.0.tar.gz", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")]
 
 

@@ -446,6 +446,14 @@ class _Search:
                 return None
             first = min(usable, key=lambda one: one.usable or date.max)
             what = f"{requirement} has no release that fits as of {self.day}: {first.version} is of {first.usable}."
+            early = [one for one in matching if one.pythons and one.uploaded and one.uploaded <= day]
+            if early:
+                newest = next((one for one in early if not one.version.is_prerelease), early[0])
+                of_then = f"those of {newest.version} are for {list_pythons(newest)}"
+                return _Problem(
+                    what=f"{requirement} has no wheel for {where} as of {self.day}: {of_then}.",
+                    attempts=(*others, *self._later(first.usable)),
+                )
             today = replace(self, resolver=replace(self.resolver, as_of=self.resolver.today))
             if self._resolve([requirement], resolver=today.resolver) is None:
                 beyond = today._explain_one(requirement)
