@@ -258,6 +258,10 @@ LOADS = {
         (*HEAVY, "pydantic", "ruamel", "yaml"),
     ),
     "list": (f"{MAIN}; main(['list'], os.environ)", (*HEAVY, "pydantic", "ruamel", "yaml")),
+    "plan": (
+        "from tfimg.cli.app import load_command; load_command('plan'); import tfimg.engine.docker",
+        ("pydantic", "jinja2", "yaml", "rich", "bs4", "packaging.requirements"),
+    ),
     "Tab": (f"{MAIN}; main(['__complete', 'build', '2.15'], os.environ)", (*HEAVY, "pydantic", "ruamel", "yaml")),
 }
 """What starts fast, its code, and the libraries that it does not load when it runs a second time."""

@@ -15,7 +15,6 @@ from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 from tfimg.recipe import conflicts, packages
-from tfimg.recipe.additions import list_addition_notes
 from tfimg.recipe.conflicts import _first_without
 from tfimg.recipe.facts import collect_facts, format_constraints
 from tfimg.recipe.lock import read_packages
@@ -224,7 +223,7 @@ def test_the_build_for_cpu_is_taken_from_a_folder(tmp_path: Path, workspace: Wor
 
 def test_a_plan_for_cpu_names_what_is_for_cuda(project: Project) -> None:
     spec = project.locks.add_packages(project.spec(IMAGE), ["torch"])
-    (note,) = list_addition_notes(spec, project.locks.list_additions(spec))
+    _, (note,) = project.locks.list_additions(spec)
     assert note.startswith(
         "1 packages for CUDA: nvidia-cudnn-cu12; a CPU image cannot use them. Write torch==2.2.1+cpu"
     )

@@ -37,7 +37,6 @@ from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
-from tfimg.engine.handover import list_salts, salt_contexts, stream_image
 from tfimg.engine.machine import find_platform, make_probe
 from tfimg.matrix.schema import PLATFORMS, Platform
 
@@ -565,6 +564,8 @@ class DockerEngine:
         except errors.HalfTransferred:
             start = time.monotonic()
             yield StepEvent(step=HAND_OVER, state="started")
+            from tfimg.engine.handover import stream_image  # pydantic: see `read_image`
+
             # The name is that of the image in the end: what removes it after a failure removes these layers too.
             self.load(stream_image(request.contexts, request.name))
             yield StepEvent(step=HAND_OVER, state="done", seconds=round(time.monotonic() - start, 3))
@@ -574,6 +575,7 @@ class DockerEngine:
         """Build on another builder, and load the image into the engine."""
 
         from tfimg.engine.export import extract_layout
+        from tfimg.engine.handover import list_salts, salt_contexts
 
         def check_alive() -> None:
             self.ping()

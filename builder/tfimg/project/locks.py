@@ -271,13 +271,16 @@ class Locks:
             on_event=on_event,
         )
 
-    def list_additions(self, spec: ImageSpec, as_of: date | None = None) -> tuple[Addition, ...]:
-        """Return what the extra packages of an image add to it."""
-        from tfimg.recipe.additions import list_additions
+    def list_additions(
+        self, spec: ImageSpec, as_of: date | None = None
+    ) -> tuple[tuple[Addition, ...], tuple[str, ...]]:
+        """Return what the extra packages of an image add to it, and notes on it."""
+        from tfimg.recipe.additions import list_addition_notes, list_additions
 
         plain = replace(spec, identifier=spec.identifier.removesuffix(EXTRA_SUFFIX), extra=None)
         resolver = self.resolver(plain, self.find(plain), as_of)
-        return list_additions(spec, resolver.lock, self.releases(resolver), resolver.day)
+        additions = list_additions(spec, resolver.lock, self.releases(resolver), resolver.day)
+        return additions, list_addition_notes(spec, additions)
 
     def resolver(
         self,

@@ -16,7 +16,6 @@ from tfimg.engine.buildx import choose_output
 from tfimg.engine.interface import Capabilities
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
-from tfimg.recipe.additions import list_addition_notes
 from tfimg.recipe.labels import describe_extra_packages
 from tfimg.recipe.layout import list_wheel_layers
 from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
@@ -115,12 +114,12 @@ class PlanBuilds(Command, ImageOptions):
         if spec.extra is None:
             return {}
         day = context.services.today if self.newest else parse_day(self.as_of, context.services.today)
-        additions = project.locks.list_additions(spec, day)
+        additions, notes = project.locks.list_additions(spec, day)
         packages = [
             {name: value.isoformat() if isinstance(value, date) else value for name, value in asdict(one).items()}
             for one in additions
         ]
-        return {"packages": packages, "notes": list(list_addition_notes(spec, additions))}
+        return {"packages": packages, "notes": list(notes)}
 
     def _find_capabilities(self, context: Context) -> Capabilities | None:
         """Return what the engine can do; report why nothing is known of it."""
