@@ -206,8 +206,8 @@ class Locks:
         from tfimg.recipe.requirements import check_hashes, find_foreign, without_foreign
 
         text, known, started = "", len(requested.notes), time.monotonic()
-        resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
         while requested.requirements and not text:
+            resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
             try:
                 found = resolver.find(requested.requirements)
             except errors.LockError as error:
