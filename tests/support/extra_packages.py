@@ -58,6 +58,12 @@ packaging 23.2 2023-10-01
 mover 1.0 2024-01-01 packaging<24
 rising 1.0 2022-01-01
 rising 2.0 2024-03-01 protobuf==4.25.3
+forced 2.0 2024-03-01 metadata
+metadata 0.1 2021-01-01
+lagging 1.0 2024-03-01 notes
+notes 0.1 2021-01-01
+notes 1.0 2024-02-01 packaging==23.2
+metadata 1.0 2024-02-01 protobuf==4.25.3
 bounded 1.0 2022-01-01
 bounded 2.0 2024-03-01 numpy>=1.27
 steady 1.0 2019-01-01

@@ -240,6 +240,11 @@ def test_the_release_that_is_made_for_the_image_s_tensorflow_may_be_old(project:
     assert resolve(project, "text", as_of=date(2026, 11, 1)) == ["text==2.15.0"]
 
 
+def test_an_old_release_is_avoided_by_what_moves(project: Project) -> None:
+    """uv keeps the packages of the image, and would take the release of 2021."""
+    assert resolve(project, "lagging") == ["lagging==1.0", "notes==1.0", "packaging==23.2"]
+
+
 def test_a_version_that_is_named_may_be_old(project: Project) -> None:
     assert resolve(project, "bounded==1.0") == ["bounded==1.0"]
     assert resolve(project, "bounded<2") == ["bounded==1.0"]

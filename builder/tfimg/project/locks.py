@@ -235,14 +235,17 @@ class Locks:
     ) -> str:
         """Return the requirement file of extra packages. Raises `RequirementConflict` for old releases; `LockError`."""
         from tfimg.recipe.additions import require_one_cuda
-        from tfimg.recipe.conflicts import find_old_releases
+        from tfimg.recipe.conflicts import find_old_releases, take_newer_releases
         from tfimg.recipe.packages import name_of
 
         versions: dict[str, str] = {package.name: str(package.version) for package in found}
         named = {name_of(one) for one in requirements} - resolver.versions.keys()
         named_versions = {name: versions[name] for name in named if name in versions}
         old = find_old_releases(self.releases(resolver), resolver.spec, named_versions, requirements, resolver.day)
-        if refused := next((one for one in old if one.is_refused), None):
+        refused = next((one for one in old if one.is_refused), None)
+        if refused is None:
+            found, refused = take_newer_releases(resolver, self.releases(resolver), requirements, found)
+        if refused:
             raise self._explain(resolver, requirements, refused, started, on_event)
         own = resolver.format(requirements, found)
         require_one_cuda(resolver.spec, resolver.lock, own)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -28,6 +29,9 @@ from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
 from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
 from tfimg.recipe.releases import PackageRelease, Releases, list_pythons, select_names
 from tfimg.recipe.requirements import WITH_SOURCE
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package
 
 MAX_SECONDS = 20
 """Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
@@ -185,6 +189,37 @@ def find_old_releases(
     return tuple(sorted(old, key=lambda one: (-one.days, one.name)))
 
 
+def take_newer_releases(
+    resolver: Resolver, releases: Releases, requirements: Sequence[str], found: Sequence[Package]
+) -> tuple[Sequence[Package], OldRelease | None]:
+    """Return what a request resolves to, without releases of long ago of packages that only others need.
+
+    uv keeps what the image has, and may take an old release for it. Also return the first that it has to take because
+    of what does not move. Raises `NetworkError`.
+    """
+    known = {name_of(one) for one in requirements} | resolver.versions.keys()
+    others = {str(one.name): str(one.version) for one in found if one.name not in known}
+    listed = find_old_releases(releases, resolver.spec, others, (), resolver.day)
+    free = [name for name in resolver.versions if not resolver.is_held(name, [name])]
+
+    def ask(one: OldRelease) -> str:
+        for answer, names in (("avoidable", ()), ("forced", free)):
+            try:
+                resolver.find((*requirements, f"{one.name}=={one.newest}"), names)
+                return answer
+            except LockError:
+                continue
+        return "bounded by the request"
+
+    old = [one for one in listed if one.days > MAX_AGE_DAYS][:MAX_LISTED]
+    answers = list(zip(old, map_in_threads(ask, old, MAX_RESOLUTIONS), strict=True))
+    newer = tuple(f"{one.name}>={one.newest}" for one, answer in answers if answer == "avoidable")
+    if newer:
+        with suppress(LockError):
+            found = replace(resolver, constraints=(*resolver.constraints, *newer)).find(requirements)
+    return found, next((one for one, answer in answers if answer == "forced"), None)
+
+
 def _is_companion(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:
     """Return whether a release requires the image's TensorFlow, and none of any time to come."""
     environment = make_environment(spec.python, PROCESSORS[spec.platform])
@@ -235,8 +270,10 @@ class _Search:
         return refusal
 
     def _take_old(self, old: OldRelease) -> _Problem:
-        named = tuple(f"{old.name}=={old.version}" if name_of(one) == old.name else one for one in self.requirements)
-        text = f"write {old.name}=={old.version} to take the old release all the same"
+        pin = f"{old.name}=={old.version}"
+        others = tuple(one for one in self.requirements if name_of(one) != old.name)
+        named = (*others, pin)
+        text = f"write {pin} to take the old release all the same"
         return _Problem(what="", attempts=[lambda: _Attempt(text=text, requirements=named, resolver=self.resolver)])
 
     def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[_Attempt]:
