@@ -1,17 +1,33 @@
 """Source distributions: what their archives say of their build, and what an index hands out."""
 
 import io
+import os
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from support.environment import TestEnvironment
+from support.memory_engine import FakeEngine
 from support.package_index import File, package_index
-from support.wheels import sha256
-from tfimg.build.source_wheels import LEGACY, SourceDistribution, _read_build_system, fetch_source
-from tfimg.core.errors import HashMismatchError, InvalidSource, LockError
+from support.wheels import sha256, write_wheel
+from tfimg.build.builder import Builder
+from tfimg.build.source_wheels import (
+    LEGACY,
+    SourceDistribution,
+    WheelMaker,
+    _open_source,
+    _read_build_system,
+    add_direct_wheels,
+    fetch_source,
+)
+from tfimg.core.errors import FileError, HashMismatchError, InvalidSource, LockError, NetworkError
 from tfimg.index.client import Index
+from tfimg.project.project import Project
+from tfimg.recipe.packages import list_wheels
+from tfimg.recipe.project_files import make_source as parse_source
 
 FLIT = '[build-system]\nrequires = ["flit_core<4"]\nbuild-backend = "flit_core.buildapi"\nbackend-path = ["."]\n'
 
@@ -80,3 +96,61 @@ def test_an_archive_has_the_hash_that_the_index_states(tmp_path: Path) -> None:
         listed.content += b"x"
         with pytest.raises(HashMismatchError):
             fetch_source("thing", "1.0", indexes, tmp_path)
+
+
+# Repositories, addresses and folders
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> WheelMaker:
+    engine = FakeEngine()
+    environ = {"PATH": os.environ["PATH"], "TFIMG_STATE": str(tmp_path / "state")}
+    project = Project(services=TestEnvironment(docker=engine, environ=environ))
+    return WheelMaker(Builder(project, engine), project.spec("2.15.1-cpu-py3.11"), None)
+
+
+def make_repository(folder: Path) -> str:
+    """Make a repository with two commits, of which the first has the version 1; return that commit."""
+    commands = ("init -q", "add .", "commit -q -m one", "rev-parse HEAD", "add .", "commit -q -m two")
+    folder.mkdir()
+    (folder / "setup.py").write_text("VERSION = 1\n")
+    printed = []
+    for command in commands:
+        identity = ["-c", "user.name=ann", "-c", "user.email=ann@example"]
+        line = ["git", "-C", str(folder), *identity, *command.split()]
+        printed.append(subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip())
+        if command == "rev-parse HEAD":
+            (folder / "setup.py").write_text("VERSION = 2\n")
+    return printed[3]
+
+
+def test_a_repository_is_read_at_its_commit(maker: WheelMaker, tmp_path: Path) -> None:
+    commit = make_repository(tmp_path / "repository")
+    address = f"git+file://{tmp_path}/repository@"
+    source = parse_source(f"{address}{commit}#subdirectory=part", line="r.txt, line 1")
+    found = _open_source(source, maker, tmp_path / "clone")
+    assert ((found.place / "setup.py").read_text(), found.subdirectory) == ("VERSION = 1\n", "part")
+    with pytest.raises(NetworkError, match=f"could not fetch {'0' * 40}"):
+        _open_source(parse_source(f"{address}{'0' * 40}", line=""), maker, tmp_path / "other")
+    assert not parse_source(f"{address}main", line="").is_certain
+
+
+def test_a_file_has_the_hash_that_its_address_states(maker: WheelMaker, tmp_path: Path) -> None:
+    archive = make_source(tmp_path, "tar.gz", None).place
+    right = parse_source(f"{archive}#sha256={sha256(archive)}", line="r.txt, line 1")
+    assert _open_source(right, maker, tmp_path).sha256 == sha256(archive)
+    wrong = parse_source(f"{archive}#sha256={'0' * 64}", line="r.txt, line 1")
+    with pytest.raises(HashMismatchError, match=r"r\.txt, line 1 states 0000"):
+        _open_source(wrong, maker, tmp_path)
+    with pytest.raises(FileError, match="does not exist"):
+        _open_source(parse_source("./missing", line="r.txt, line 2"), maker, tmp_path)
+    assert not parse_source("https://h/a-1.tar.gz", line="").is_certain
+
+
+def test_a_wheel_is_taken_as_it_is(maker: WheelMaker, tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path, "ours", {"ours.py": b""})
+    source = parse_source(str(wheel), line="r.txt, line 1")
+    project, made = add_direct_wheels(maker, [source])
+    assert made == {source: "ours==1.0"}
+    assert project.find_links
+    assert [one.name for one in list_wheels(project.find_links)] == [wheel.name]

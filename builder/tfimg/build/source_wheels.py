@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -16,16 +17,18 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from packaging.requirements import Requirement
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from pydantic import Field
 
 from tfimg.build.builder import Builder
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import Document, validate_model
-from tfimg.core.errors import HashMismatchError, InvalidSource, LockError
+from tfimg.core.errors import FileError, HashMismatchError, InvalidSource, LockError, NetworkError
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.files import hash_file
+from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.core.text import escape_unprintable
+from tfimg.custom.source import WheelAddress, find_wheel
 from tfimg.engine.interface import BuildRequest
 from tfimg.index.client import Index
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages
@@ -33,6 +36,7 @@ from tfimg.project.project import Project
 from tfimg.recipe.layout import EPOCH
 from tfimg.recipe.lock import end_of, hash_lock
 from tfimg.recipe.packages import list_wheels
+from tfimg.recipe.requirements import Source, hide_secrets
 
 TOOLS = ("build-essential", "git", "pkg-config")
 """Debian packages that the throw-away image has beside those of the image."""
@@ -66,10 +70,11 @@ class _PyProject(Document):
 class SourceDistribution:
     """A source distribution of a package: an archive or a folder, and where in it the project lies.
 
-    `name` is canonical. `origin` is what messages call it; `sha256` is that of the archive, None for a folder.
+    `name` is canonical, None if only its build knows it. `origin` is what messages call it; `sha256` is that of the
+    archive, None for a folder.
     """
 
-    name: str
+    name: str | None
     origin: str
     place: Path
     sha256: str | None = None
@@ -150,7 +155,7 @@ class WheelMaker:
             name = parse_wheel_filename(wheel.name)[0]
         except (ValueError, InvalidWheelFilename):
             raise _refuse(source, f"its build wrote {len(wheels)} wheels") from None
-        if name != source.name:
+        if source.name not in (None, name):
             raise _refuse(source, f"its build wrote a wheel of {name}")
         return wheel
 
@@ -196,12 +201,79 @@ def add_source_wheels(maker: WheelMaker, sources: Iterable[tuple[str, str]]) -> 
 
     Raises as `fetch_source` and `WheelMaker.make`.
     """
-    project, spec = maker.builder.project, maker.spec
-    indexes = project.services.releases(spec.python, spec.platform).indexes
-    wheels = list_wheels(project.find_links) if project.find_links else []
+    indexes = maker.builder.project.services.releases(maker.spec.python, maker.spec.platform).indexes
     with tempfile.TemporaryDirectory(prefix="tfimg-source-") as folder:
-        for name, version in sources:
-            wheels.append(maker.make(fetch_source(name, version, indexes, Path(folder))))
+        made = [maker.make(fetch_source(name, version, indexes, Path(folder))) for name, version in sources]
+    return _add_wheels(maker, made)
+
+
+def add_direct_wheels(maker: WheelMaker, sources: Iterable[Source]) -> tuple[Project, dict[Source, str]]:
+    """Return the project with the wheels of repositories, addresses and folders, and the requirement for each.
+
+    Raises `FileError`, `HashMismatchError`, `NetworkError`, `InvalidSource`, and as `WheelMaker.make`.
+    """
+    wheels, found = [], {}
+    with tempfile.TemporaryDirectory(prefix="tfimg-source-") as scratch:
+        for number, source in enumerate(sources):
+            distribution = _open_source(source, maker, Path(scratch, str(number)))
+            is_wheel = distribution.place.suffix == ".whl"
+            wheel = distribution.place if is_wheel else maker.make(distribution)
+            if is_wheel:
+                kept = maker.folder / str(distribution.sha256)
+                kept.mkdir(parents=True, exist_ok=True)
+                wheel = Path(shutil.copy(wheel, kept))
+            name, version, _, _ = parse_wheel_filename(wheel.name)
+            wheels.append(wheel)
+            found[source] = f"{name}=={version}"
+    return _add_wheels(maker, wheels), found
+
+
+def _open_source(source: Source, maker: WheelMaker, folder: Path) -> SourceDistribution:
+    """Return the tree or file of a source, which is fetched into a folder that does not exist if need be."""
+    origin = escape_unprintable(hide_secrets(source.address))
+    name = canonicalize_name(source.name) if source.name else None
+    services = maker.builder.project.services
+    sha256, place = source.sha256, Path(re.sub("^file:(//)?", "", source.address))
+    if source.kind == "git":
+        place = _clone(source, folder, services.environ, origin)
+    elif "://" in source.address and not source.address.startswith("file:"):
+        address = WheelAddress(file=None, url=source.address, sha256=source.sha256)
+        place = find_wheel(
+            address, services.state / "wheels", services.open_index, lambda one: maker.on_event(InfoEvent(text=one))
+        )
+    elif not place.exists():
+        raise FileError(f"{source.line}: {origin} does not exist.", next_step="Correct the path.")
+    if place.is_file():
+        sha256 = hash_file(place)
+        if source.sha256 not in (None, sha256):
+            raise HashMismatchError(f"{origin} has sha256 {sha256}, and {source.line} states {source.sha256}.")
+    return SourceDistribution(
+        name=name, origin=origin, place=place.resolve(), sha256=sha256, subdirectory=source.subdirectory or ""
+    )
+
+
+def _clone(source: Source, folder: Path, environ: Mapping[str, str], origin: str) -> Path:
+    """Fetch the commit of a repository with its history, from which versions are computed. Raises `NetworkError`."""
+    git = ["git", "-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never"]
+    env = {**environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        run([*git, "clone", "--quiet", "--no-checkout", "--", source.address, str(folder)], env=env)
+        run([*git, "-C", str(folder), "checkout", "--quiet", "--detach", str(source.commit)], env=env)
+        run([*git, "-C", str(folder), "submodule", "--quiet", "update", "--init", "--recursive"], env=env)
+    except CommandFailed as failed:
+        raise NetworkError(
+            f"git could not fetch {source.commit} of {origin}: {escape_unprintable(last_line(failed.stderr) or '')}",
+            next_step="Try `git clone` of it on this machine: address, credentials and proxy are git's own.",
+        ) from None
+    except FileNotFoundError:
+        raise FileError("git is not installed.", next_step="Install it: `apt-get install git`.") from None
+    return folder
+
+
+def _add_wheels(maker: WheelMaker, made: Iterable[Path]) -> Project:
+    """Return the project whose folder of wheels has those that were made, beside the user's own."""
+    project = maker.builder.project
+    wheels = [*(list_wheels(project.find_links) if project.find_links else []), *made]
     digests = "".join(f"{wheel.name} {hash_file(wheel)}\n" for wheel in wheels)
     together = maker.folder / hashlib.sha256(digests.encode()).hexdigest()[:16]
     together.mkdir(parents=True, exist_ok=True)

@@ -483,11 +483,21 @@ class ExtraPackageOptions:
             *([f"--as-of={day}"] if day else []),
         ]
 
-    def add_packages(self, context: Context, project: Project, spec: ImageSpec, as_of: str | None = None) -> ImageSpec:
-        """Return an image with the extra packages, resolved as of a day. Raises as `Locks.add_requested`."""
+    def add_packages(
+        self,
+        context: Context,
+        project: Project,
+        spec: ImageSpec,
+        as_of: str | None = None,
+        requested: Requested | None = None,
+    ) -> ImageSpec:
+        """Return an image with extra packages, those of the options if no others are `requested`, as of a day.
+
+        Raises as `Locks.add_requested`.
+        """
         if not self.names_packages:
             return spec
-        requested, system = self.fit_packages(project, spec)
+        requested, system = self.fit_packages(project, spec, requested)
         for note in requested.notes:
             context.note(note)
         if not (requested.requirements or system):
@@ -499,11 +509,14 @@ class ExtraPackageOptions:
             context.note(note)
         return spec
 
-    def fit_packages(self, project: Project, spec: ImageSpec) -> tuple[Requested, list[str]]:
+    def fit_packages(
+        self, project: Project, spec: ImageSpec, requested: Requested | None = None
+    ) -> tuple[Requested, list[str]]:
         """Return what of the packages an image takes, and the Debian packages. Raises as `fit_packages`."""
         from tfimg.project.packages import fit_packages
 
-        requested, system = self.packages
+        stated, system = self.packages
+        requested = requested or stated
         if not (self.requirements or self.with_packages):
             return requested, system
         return fit_packages(project, spec, requested), system
@@ -603,13 +616,13 @@ class ImageOptions(WheelOptions, ExtraPackageOptions, FindLinksOptions):
         """Return the project of the options. Raises `UsageError`."""
         return context.project(repository=self.repository, find_links=self.find_links)
 
-    def find_image(self, context: Context, project: Project) -> ImageSpec:
+    def find_image(self, context: Context, project: Project, requested: Requested | None = None) -> ImageSpec:
         """Return the one image of the wheel or the request, with the extra packages.
 
         Raises `ResolutionError`, as `find_custom_spec`, and as `Locks.add_packages`.
         """
         as_of = None if self.wheel else self.as_of
-        return self.add_packages(context, project, self.find_plain_image(context, project), as_of)
+        return self.add_packages(context, project, self.find_plain_image(context, project), as_of, requested)
 
     def find_plain_image(self, context: Context, project: Project) -> ImageSpec:
         """Return the one image of the wheel or the request, without extra packages. Raises as `find_image`."""

@@ -119,7 +119,10 @@ def make_source(url: str, *, line: str, name: str | None = None, marker: str | N
     """Return the source at an address, as pip writes it: `git+https://…@COMMIT#subdirectory=…`, or of a file."""
     plain, _, fragment = url[:MAX_REQUIREMENT].partition("#")
     subdirectory = next((one[13:] for one in fragment.split("&") if one.startswith("subdirectory=")), None)
-    common: dict[str, Any] = {"line": line, "name": name, "marker": marker, "subdirectory": subdirectory, **more}
+    sha256 = next((one[7:] for one in fragment.split("&") if re.fullmatch("sha256=[0-9a-f]{64}", one)), None)
+    common: dict[str, Any] = {
+        "line": line, "name": name, "marker": marker, "subdirectory": subdirectory, "sha256": sha256, **more
+    }  # fmt: skip
     if found := re.fullmatch(r"(git|hg|svn|bzr)\+(\S+?://[^/]*)?([^@]*)(?:@(.+))?", plain):
         return Source(kind=found[1], address=f"{found[2] or ''}{found[3]}", commit=found[4], **common)  # type: ignore[arg-type]
     path = plain.partition("?")[0]

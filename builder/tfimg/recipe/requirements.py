@@ -90,7 +90,7 @@ class Wanted:
 class Source:
     """A requirement that the package index cannot serve; `line` is its place, `marker` says where it applies.
 
-    `address` is as written, with its secrets: `hide_secrets` is for messages.
+    `address` is as written, with its secrets: `hide_secrets` is for messages. `sha256` is what it states of a file.
     """
 
     kind: Literal["git", "hg", "svn", "bzr", "folder", "wheel", "archive"]
@@ -100,7 +100,15 @@ class Source:
     commit: str | None = None
     subdirectory: str | None = None
     marker: str | None = None
+    sha256: str | None = None
     is_editable: bool = False
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it means the same content tomorrow: a whole commit, a hash, or what lies on this machine."""
+        if self.kind == "git":
+            return re.fullmatch("[0-9a-f]{40}", self.commit or "") is not None
+        return self.kind in _NOUNS and ("://" not in self.address or self.sha256 is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -482,6 +490,21 @@ def _divide(
         elif own is None or not is_locked:
             constraints[text] = _without_marker(parsed, text)
     return kept, constraints, same, held
+
+
+def select_sources(requested: Requested, spec: ImageSpec) -> tuple[Source, ...]:
+    """Return the sources that a build can make wheels of for an image."""
+    return tuple(one for one in requested.sources if one.is_certain and applies(_parse_marker(one.marker), spec))
+
+
+def with_wheels(requested: Requested, made: Mapping[Source, str]) -> Requested:
+    """Return what a user asks for with the requirements of wheels that were made of sources, in their place."""
+    return replace(
+        requested,
+        requirements=(*requested.requirements, *made.values()),
+        sources=tuple(one for one in requested.sources if one not in made),
+        places={**requested.places, **{text: one.line for one, text in made.items()}},
+    )
 
 
 def _combine(specifiers: Iterable[SpecifierSet]) -> SpecifierSet | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,7 @@ from typing import Literal
 from tfimg.build.batch import build_many
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
-from tfimg.build.source_wheels import WheelMaker, add_source_wheels
+from tfimg.build.source_wheels import WheelMaker, add_direct_wheels, add_source_wheels
 from tfimg.cli.commands.publish import publish_images
 from tfimg.cli.commands.validate import check_report_files, write_reports
 from tfimg.cli.context import Context
@@ -42,6 +43,7 @@ from tfimg.publish.publisher import Publisher
 from tfimg.recipe.additions import list_missing_system_packages
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.plan import Plan
+from tfimg.recipe.requirements import select_sources, with_wheels
 from tfimg.registry.reference import parse_repository
 from tfimg.validation.report import level_words
 from tfimg.validation.run import CheckSelection
@@ -126,22 +128,33 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
     def _find_buildable(self, context: Context, project: Project, settings: BuildSettings) -> tuple[Project, ImageSpec]:
         """Return the one image, and the project with the wheels that were made of source for it."""
+        requested = self.packages[0] if self.names_packages else None
+        sources = select_sources(requested, self.find_plain_image(context, project)) if requested else ()
+        if requested and sources:
+            with self._open_maker(context, project, settings) as maker:
+                project, made = add_direct_wheels(maker, sources)
+            requested = with_wheels(requested, made)
         for _ in range(MAX_ROUNDS):
             try:
-                return project, self.find_image(context, project)
+                return project, self.find_image(context, project, requested)
             except RequirementConflict as conflict:
                 if not conflict.sources:
                     raise
-                sources = conflict.sources
-            plain = self.find_plain_image(context, project)
-            if system := self.packages[1]:
-                plain = with_extra_packages(plain, ExtraPackages(system_packages=tuple(system)))
-            builder = Builder(project, context.engines(self.builder)[0], settings)
-            day = context.services.today if self.newest else parse_day(self.as_of, context.services.today)
-            with render_events(context) as render:
-                maker = WheelMaker(builder, plain, day or plain.cutoff, render)
-                project = add_source_wheels(maker, sources)
-        return project, self.find_image(context, project)
+                missing = conflict.sources
+            with self._open_maker(context, project, settings) as maker:
+                project = add_source_wheels(maker, missing)
+        return project, self.find_image(context, project, requested)
+
+    @contextmanager
+    def _open_maker(self, context: Context, project: Project, settings: BuildSettings) -> Iterator[WheelMaker]:
+        """Open what makes wheels of source for the one image."""
+        plain = self.find_plain_image(context, project)
+        if system := self.packages[1]:
+            plain = with_extra_packages(plain, ExtraPackages(system_packages=tuple(system)))
+        builder = Builder(project, context.engines(self.builder)[0], settings)
+        day = context.services.today if self.newest else parse_day(self.as_of, context.services.today)
+        with render_events(context) as render:
+            yield WheelMaker(builder, plain, day or plain.cutoff, render)
 
     def _publish(self, context: Context, project: Project, engine: Engine, specs: Sequence[ImageSpec]) -> None:
         """Publish images to --push, if it and they are named."""
