@@ -272,7 +272,9 @@ def explain_errors(suite: Path) -> Iterator[None]:
         known = find_cause(error.what, suite=suite)
         if known is None:
             raise
-        raise type(error)(error.what, next_step=f"{known.cause} {known.fix}") from None
+        # Who asked a server says which option names another one.
+        own = error.next_step if isinstance(error, NetworkError) else None
+        raise type(error)(error.what, next_step=" ".join(filter(None, (known.cause, known.fix, own)))) from None
 
 
 _IMPORT_LOCK = threading.Lock()
