@@ -1,6 +1,6 @@
 """Call the build backend of a source distribution (PEP 517), whose archive or tree lies in /source.
 
-`requires` unpacks an archive, and prints what else the backend needs, a requirement per line; `wheel` writes the wheel
+Each step unpacks it. `requires` prints what else the backend needs, a requirement per line; `wheel` writes the wheel
 into /wheels. BACKEND and BACKEND_PATH are from pyproject.toml, SUBDIRECTORY is where in the tree that lies.
 """
 
@@ -39,8 +39,7 @@ def load_backend():
 
 def main(step):
     """Run one step; what the backend prints goes to stderr."""
-    if step == "requires":
-        unpack()
+    unpack()
     os.chdir(str(TREE / os.environ["SUBDIRECTORY"]))
     # Programs that were installed to build with, such as cmake.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

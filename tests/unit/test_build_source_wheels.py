@@ -13,6 +13,7 @@ from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
 from support.package_index import File, package_index
 from support.wheels import sha256, write_wheel
+from tfimg.build import source_wheels
 from tfimg.build.builder import Builder
 from tfimg.build.source_wheels import (
     LEGACY,
@@ -83,6 +84,19 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
         _read_build_system(SourceDistribution(name="thing", origin="x", place=tmp_path / "thing-1.0.tar.gz"))
 
 
+def test_an_archive_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An encrypted file, whose reader raises RuntimeError; and an archive whose files would fill a disk."""
+    encrypted = make_source(tmp_path, "zip", FLIT)
+    content = encrypted.place.read_bytes()
+    encrypted.place.write_bytes(content.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"))
+    assert encrypted.place.read_bytes() != content
+    large = make_source(tmp_path, "tar.gz", FLIT)
+    monkeypatch.setattr(source_wheels, "MAX_UNPACKED", 10)
+    for source in (encrypted, large):
+        with pytest.raises(InvalidSource):
+            _read_build_system(source)
+
+
 def test_an_archive_has_the_hash_that_the_index_states(tmp_path: Path) -> None:
     archive = make_source(tmp_path, "tar.gz", None).place
     listed = File("thing-1.0.tar.gz", archive.read_bytes(), sha256=sha256(archive))
@@ -145,6 +159,12 @@ def test_a_file_has_the_hash_that_its_address_states(maker: WheelMaker, tmp_path
     with pytest.raises(FileError, match="does not exist"):
         _open_source(parse_source("./missing", line="r.txt, line 2"), maker, tmp_path)
     assert not parse_source("https://h/a-1.tar.gz", line="").is_certain
+
+
+def test_a_file_that_is_named_like_a_wheel_and_is_none_is_refused(maker: WheelMaker, tmp_path: Path) -> None:
+    (tmp_path / "ours.whl").write_bytes(b"")
+    with pytest.raises(InvalidSource, match=r"ours\.whl cannot become a wheel"):
+        add_direct_wheels(maker, [parse_source(str(tmp_path / "ours.whl"), line="r.txt, line 1")])
 
 
 def test_a_wheel_is_taken_as_it_is(maker: WheelMaker, tmp_path: Path) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import re
 import shutil
 import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
@@ -23,15 +24,15 @@ from pydantic import Field
 from tfimg.build.builder import Builder
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import Document, validate_model
-from tfimg.core.errors import FileError, HashMismatchError, InvalidSource, LockError, NetworkError
+from tfimg.core.errors import FileError, HashMismatchError, InvalidSource, LockError, NetworkError, RequirementConflict
 from tfimg.core.events import InfoEvent, OnEvent, ignore
-from tfimg.core.files import hash_file
+from tfimg.core.files import hash_file, hash_files
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.core.text import escape_unprintable
 from tfimg.custom.source import WheelAddress, find_wheel
 from tfimg.engine.interface import BuildRequest
-from tfimg.index.client import Index
-from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages
+from tfimg.index.client import UNREADABLE, Index
+from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, without_extra_packages
 from tfimg.project.project import Project
 from tfimg.recipe.layout import EPOCH
 from tfimg.recipe.lock import end_of, hash_lock
@@ -50,6 +51,8 @@ LEGACY = "setuptools.build_meta:__legacy__"
 
 MAX_PYPROJECT = 1 << 20  # bytes of a pyproject.toml: those of the packages that we tried have 30 kB at most
 MAX_MEMBERS = 100_000  # files of an archive among which its pyproject.toml is looked for
+MAX_ROUNDS = 5  # times that wheels are made for one request: what a wheel needs is known when it is there
+MAX_UNPACKED = 4 << 30  # bytes of its files. Those of TensorFlow's own sources have 0.3 GB
 MAX_REQUIRES = 100  # requirements of a build
 
 
@@ -94,8 +97,8 @@ class WheelMaker:
     def folder(self) -> Path:
         """The folder that keeps the wheels of this image and day."""
         project = self.builder.project
-        script = (project.workspace.source_wheels / "make_wheel.py").read_bytes()
-        text = f"{hash_lock(project.lock(self.spec))} {self.day} {self.spec.system_packages} {script!r}"
+        files = {file.name: file for file in sorted(project.workspace.source_wheels.iterdir()) if file.is_file()}
+        text = f"{hash_lock(project.lock(self.spec))} {self.day} {self.spec.system_packages} {hash_files(files)}"
         return project.services.state / "source-wheels" / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def make(self, source: SourceDistribution) -> Path:
@@ -104,15 +107,22 @@ class WheelMaker:
         Raises `InvalidSource` for a malformed one, `BuildError` for one that does not build, and as
         `Builder.candidate`.
         """
-        kept = self.folder / (source.sha256 or "")
-        if source.sha256 and (wheels := [*kept.glob("*.whl")]):
+        key = f"{source.sha256} {source.subdirectory}" if source.sha256 else None
+        if key and (wheels := [*self._place(key).glob("*.whl")]):
             return wheels[0]
         system = _read_build_system(source)
         with tempfile.TemporaryDirectory(prefix="tfimg-source-") as scratch:
-            wheel = self._build(source, system, Path(scratch))
-            place = kept if source.sha256 else self.folder / hash_file(wheel)
-            place.mkdir(parents=True, exist_ok=True)
-            return Path(shutil.move(wheel, place / wheel.name))
+            return self.keep(self._build(source, system, Path(scratch)), key)
+
+    def keep(self, wheel: Path, key: str | None = None) -> Path:
+        """Return a copy of a wheel in the state folder, which is complete whenever it is there."""
+        place = self._place(key or hash_file(wheel))
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="partial-", dir=place) as partial:
+            return Path(shutil.copy(wheel, partial)).replace(place / wheel.name)
+
+    def _place(self, key: str) -> Path:
+        return self.folder / hashlib.sha256(key.encode()).hexdigest()
 
     def _build(self, source: SourceDistribution, system: _BuildSystem, scratch: Path) -> Path:
         project = self.builder.project
@@ -167,7 +177,7 @@ class WheelMaker:
         headers = ["python3-dev"] if base.kind == "bootstrapped" else []
         own = self.spec.extra.system_packages if self.spec.extra else ()
         packages = dict.fromkeys([*own, *TOOLS, *headers])
-        plain = replace(self.spec, extra=None, identifier=self.spec.identifier.removesuffix("-own"))
+        plain = without_extra_packages(self.spec)
         spec = with_extra_packages(plain, ExtraPackages(system_packages=tuple(packages)))
         with self.builder.candidate(self.builder.project.plan(spec), self.on_event) as built:
             yield built.name
@@ -207,6 +217,27 @@ def add_source_wheels(maker: WheelMaker, sources: Iterable[tuple[str, str]]) -> 
     return _add_wheels(maker, made)
 
 
+def resolve_with_wheels(
+    project: Project,
+    find_image: Callable[[Project], ImageSpec],
+    open_maker: Callable[[Project], AbstractContextManager[WheelMaker]],
+) -> tuple[Project, ImageSpec]:
+    """Return the image that a project finds, and the project with the wheels that were made of source for it.
+
+    Raises what `find_image` raises, if no wheels would help, and as `add_source_wheels`.
+    """
+    for _ in range(MAX_ROUNDS):
+        try:
+            return project, find_image(project)
+        except RequirementConflict as conflict:
+            if not conflict.sources:
+                raise
+            missing = conflict.sources
+        with open_maker(project) as maker:
+            project = add_source_wheels(maker, missing)
+    return project, find_image(project)
+
+
 def add_direct_wheels(maker: WheelMaker, sources: Iterable[Source]) -> tuple[Project, dict[Source, str]]:
     """Return the project with the wheels of repositories, addresses and folders, and the requirement for each.
 
@@ -217,12 +248,11 @@ def add_direct_wheels(maker: WheelMaker, sources: Iterable[Source]) -> tuple[Pro
         for number, source in enumerate(sources):
             distribution = _open_source(source, maker, Path(scratch, str(number)))
             is_wheel = distribution.place.suffix == ".whl"
-            wheel = distribution.place if is_wheel else maker.make(distribution)
-            if is_wheel:
-                kept = maker.folder / str(distribution.sha256)
-                kept.mkdir(parents=True, exist_ok=True)
-                wheel = Path(shutil.copy(wheel, kept))
-            name, version, _, _ = parse_wheel_filename(wheel.name)
+            wheel = maker.keep(distribution.place) if is_wheel else maker.make(distribution)
+            try:
+                name, version, _, _ = parse_wheel_filename(wheel.name)
+            except InvalidWheelFilename as error:
+                raise _refuse(distribution, str(error)) from None
             wheels.append(wheel)
             found[source] = f"{name}=={version}"
     return _add_wheels(maker, wheels), found
@@ -238,6 +268,8 @@ def _open_source(source: Source, maker: WheelMaker, folder: Path) -> SourceDistr
         place = _clone(source, folder, services.environ, origin)
     elif "://" in source.address and not source.address.startswith("file:"):
         address = WheelAddress(file=None, url=source.address, sha256=source.sha256)
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,250}", address.name):
+            raise FileError(f"{source.line}: {origin} names no file.", next_step="Correct the address.")
         place = find_wheel(
             address, services.state / "wheels", services.open_index, lambda one: maker.on_event(InfoEvent(text=one))
         )
@@ -261,8 +293,9 @@ def _clone(source: Source, folder: Path, environ: Mapping[str, str], origin: str
         run([*git, "-C", str(folder), "checkout", "--quiet", "--detach", str(source.commit)], env=env)
         run([*git, "-C", str(folder), "submodule", "--quiet", "update", "--init", "--recursive"], env=env)
     except CommandFailed as failed:
+        why = escape_unprintable(re.sub(r"//[^/@\s]*@", "//", last_line(failed.stderr) or ""))  # without a password
         raise NetworkError(
-            f"git could not fetch {source.commit} of {origin}: {escape_unprintable(last_line(failed.stderr) or '')}",
+            f"git could not fetch {source.commit} of {origin}: {why}",
             next_step="Try `git clone` of it on this machine: address, credentials and proxy are git's own.",
         ) from None
     except FileNotFoundError:
@@ -291,7 +324,7 @@ def _read_build_system(source: SourceDistribution) -> _BuildSystem:
         for requirement in system.requires:
             if Requirement(requirement).url:
                 raise ValueError(f"its build requires {requirement[:100]}, which names an address")
-    except (ValueError, OSError, RecursionError, tarfile.TarError, EOFError) as error:
+    except (*UNREADABLE, tarfile.TarError, lzma.LZMAError) as error:
         raise _refuse(source, str(error)) from None
     return system
 
@@ -310,9 +343,11 @@ def _read_pyproject(source: SourceDistribution) -> bytes | None:
             found = [name for name in archive.namelist() if PurePosixPath(*PurePosixPath(name).parts[1:]) == wanted]
             return archive.open(found[0]).read(MAX_PYPROJECT) if found else None
     with tarfile.open(source.place, "r|*") as tar:
+        unpacked = 0
         for number, member in enumerate(tar):
-            if number > MAX_MEMBERS:
-                raise ValueError(f"it has more than {MAX_MEMBERS} files")
+            unpacked += member.size
+            if number > MAX_MEMBERS or unpacked > MAX_UNPACKED:
+                raise ValueError(f"it has more than {MAX_MEMBERS} files or {MAX_UNPACKED} bytes")
             parts = PurePosixPath(member.name).parts
             if member.isreg() and PurePosixPath(*parts[1:]) == wanted and (content := tar.extractfile(member)):
                 return content.read(MAX_PYPROJECT)

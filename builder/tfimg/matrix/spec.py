@@ -314,3 +314,8 @@ def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, schema.Varia
 def with_extra_packages(spec: ImageSpec, own: ExtraPackages) -> ImageSpec:
     """Return the image with extra packages."""
     return replace(spec, identifier=f"{spec.identifier}{EXTRA_SUFFIX}", extra=own)
+
+
+def without_extra_packages(spec: ImageSpec) -> ImageSpec:
+    """Return the image below the extra packages of one."""
+    return replace(spec, identifier=spec.identifier.removesuffix(EXTRA_SUFFIX), extra=None)

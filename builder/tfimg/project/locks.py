@@ -20,7 +20,7 @@ from tfimg.core.events import OnEvent, ignore
 from tfimg.core.paths import Workspace
 from tfimg.core.text import list_first
 from tfimg.matrix.schema import Matrix, Newer, Variant
-from tfimg.matrix.spec import EXTRA_SUFFIX, ExtraPackages, ImageSpec, with_extra_packages, with_variant
+from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant, without_extra_packages
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import (
@@ -280,7 +280,7 @@ class Locks:
         """Return what the extra packages of an image add to it, and notes on it."""
         from tfimg.recipe.additions import list_addition_notes, list_additions
 
-        plain = replace(spec, identifier=spec.identifier.removesuffix(EXTRA_SUFFIX), extra=None)
+        plain = without_extra_packages(spec)
         resolver = self.resolver(plain, self.find(plain), as_of)
         additions = list_additions(spec, resolver.lock, self.releases(resolver), resolver.day)
         return additions, list_addition_notes(spec, additions)

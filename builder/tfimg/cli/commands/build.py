@@ -11,7 +11,7 @@ from typing import Literal
 from tfimg.build.batch import build_many
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
-from tfimg.build.source_wheels import WheelMaker, add_direct_wheels, add_source_wheels
+from tfimg.build.source_wheels import WheelMaker, add_direct_wheels, resolve_with_wheels
 from tfimg.cli.commands.publish import publish_images
 from tfimg.cli.commands.validate import check_report_files, write_reports
 from tfimg.cli.context import Context
@@ -30,7 +30,7 @@ from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.progress import render_events
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
-from tfimg.core.errors import RequirementConflict, UsageError
+from tfimg.core.errors import UsageError
 from tfimg.core.events import Event
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
@@ -47,9 +47,6 @@ from tfimg.recipe.requirements import select_sources, with_wheels
 from tfimg.registry.reference import parse_repository
 from tfimg.validation.report import level_words
 from tfimg.validation.run import CheckSelection
-
-MAX_ROUNDS = 5
-"""Times that wheels are made of source before a request is refused: what one needs is known when its wheel is there."""
 
 
 @dataclass(frozen=True)
@@ -134,16 +131,11 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             with self._open_maker(context, project, settings) as maker:
                 project, made = add_direct_wheels(maker, sources)
             requested = with_wheels(requested, made)
-        for _ in range(MAX_ROUNDS):
-            try:
-                return project, self.find_image(context, project, requested)
-            except RequirementConflict as conflict:
-                if not conflict.sources:
-                    raise
-                missing = conflict.sources
-            with self._open_maker(context, project, settings) as maker:
-                project = add_source_wheels(maker, missing)
-        return project, self.find_image(context, project, requested)
+        return resolve_with_wheels(
+            project,
+            lambda one: self.find_image(context, one, requested),
+            lambda one: self._open_maker(context, one, settings),
+        )
 
     @contextmanager
     def _open_maker(self, context: Context, project: Project, settings: BuildSettings) -> Iterator[WheelMaker]:
