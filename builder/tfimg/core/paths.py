@@ -105,24 +105,19 @@ def find_workspace(environ: Mapping[str, str]) -> Workspace:
 
     Raises `UsageError` if `TFIMG_WORKSPACE` is not a workspace.
     """
-    if named := environ.get("TFIMG_WORKSPACE"):
-        if not _is_workspace(Path(named)):
-            raise UsageError(
-                f"TFIMG_WORKSPACE is {named}, which does not contain matrix.yaml and images/.",
-                next_step="Name a folder that does, or unset it.",
-            )
-        return Workspace(root=Path(named))
-    for root in (_PACKAGE.parents[1], _PACKAGE / "data"):
-        if _is_workspace(root):
+    named = environ.get("TFIMG_WORKSPACE")
+    for root in (Path(named),) if named else (_PACKAGE.parents[1], _PACKAGE / "data"):
+        if (root / "matrix.yaml").is_file() and (root / "images").is_dir():
             return Workspace(root=root)
+    if named:
+        raise UsageError(
+            f"TFIMG_WORKSPACE is {named}, which does not contain matrix.yaml and images/.",
+            next_step="Name a folder that does, or unset it.",
+        )
     raise TfimgError(
         f"matrix.yaml and images/ are neither beside {_PACKAGE} nor inside it: the installation is incomplete.",
         next_step="Install tfimg again.",
     )
-
-
-def _is_workspace(root: Path) -> bool:
-    return (root / "matrix.yaml").is_file() and (root / "images").is_dir()
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
