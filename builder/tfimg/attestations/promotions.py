@@ -222,16 +222,6 @@ def require_not_withdrawn(statements: ImageStatements, *, image: str, repository
         raise withdrawn_error(withdrawals[0].predicate, image=image)
 
 
-def require_promoted(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
-    """Raise `PolicyViolation` for a tag that no promotion names; `repository` is the origin of a mirror."""
-    if tag and not statements.promotions_of(repository, tag):
-        raise errors.PolicyViolation(
-            f"{image} has attestations, but no signed promotion that gives it the tag {tag} of {repository}.",
-            next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
-            "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
-        )
-
-
 def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> errors.WithdrawnError:
     """Return the error for a withdrawn image, with the publisher's reason and replacement."""
     of = "" if withdrawal.tags is None else f" as {', '.join(withdrawal.tags)}"

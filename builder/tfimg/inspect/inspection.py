@@ -13,9 +13,9 @@ from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator
 
 from tfimg.attestations.attach import collect_envelopes, verify_signatures
-from tfimg.attestations.envelopes import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
+from tfimg.attestations.envelopes import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, StatementDocument
 from tfimg.attestations.keys import VerifyingKey
-from tfimg.core.documents import Document, InvalidDocument, validate_model
+from tfimg.core.documents import Document, InvalidDocument, parse_document, validate_model
 from tfimg.core.errors import TamperedError, UnlabelledImage
 from tfimg.core.text import format_size, parse_time
 from tfimg.engine.interface import Engine, StoredImage, StoredLayer
@@ -277,7 +277,7 @@ def _list_start_settings(settings: Mapping[str, Any]) -> dict[str, str]:
 def _read_attestations(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> Iterator[Attestation]:
     for attached in collect_envelopes(registry, digest):
         try:
-            document = read_statement(attached.envelope.payload)
+            document = parse_document(StatementDocument, attached.envelope.payload)
         except InvalidDocument:
             continue  # not a statement about an image
         signer = None
