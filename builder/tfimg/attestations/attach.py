@@ -136,8 +136,20 @@ def verify_signatures(
     for envelope in attestations:
         if envelope not in genuine and envelope.claimed_keys(keys):
             raise _tampered(envelope, genuine, keys)
+    if not attestations:
+        raise UnsignedError(
+            f"{image} has no attestations attached.",
+            next_step="Publish it with `tfimg publish`, or ask its publisher for signed attestations.",
+        )
     if not genuine:
-        raise _unsigned(attestations, keys, image)
+        # Not verified: anyone who can write to the registry chooses these names.
+        claimed = (key for found in attestations for key in found.envelope.signers if key)
+        others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
+        by = f" ({list_first(others, MAX_LISTED)})" if others else ""
+        raise UnsignedError(
+            f"{image} has attestations that another key signed{by}, and none that {fingerprints(keys)} signed.",
+            next_step="Check which key its publisher uses, and name that with --public-key.",
+        )
     statements = {
         found.envelope.payload: _read_signed(found, key, digest)
         for found, key in signed
@@ -193,22 +205,6 @@ def _tampered(
         f"The attestation at {found.where} claims the signature of {fingerprints(found.claimed_keys(keys))}, and that "
         f"key did not sign it: {change}.",
         next_step=DO_NOT_USE,
-    )
-
-
-def _unsigned(attestations: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], image: str) -> UnsignedError:
-    if not attestations:
-        return UnsignedError(
-            f"{image} has no attestations attached.",
-            next_step="Publish it with `tfimg publish`, or ask its publisher for signed attestations.",
-        )
-    # Not verified: anyone who can write to the registry chooses these names.
-    claimed = (key for found in attestations for key in found.envelope.signers if key)
-    others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
-    by = f" ({list_first(others, MAX_LISTED)})" if others else ""
-    return UnsignedError(
-        f"{image} has attestations that another key signed{by}, and none that {fingerprints(keys)} signed.",
-        next_step="Check which key its publisher uses, and name that with --public-key.",
     )
 
 

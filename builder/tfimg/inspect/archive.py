@@ -273,9 +273,6 @@ class LayoutFile:
                 next_step="Push the image again.",
             )
 
-    def stream(self) -> Iterator[bytes]:
-        return stream_member(self.name, self.size, self.read())
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageLayout:
@@ -292,7 +289,7 @@ class ImageLayout:
 
     def stream(self) -> Iterator[bytes]:
         for file in self.files:
-            yield from file.stream()
+            yield from stream_member(file.name, file.size, file.read())
         yield END
 
 
@@ -455,7 +452,7 @@ def _save_tar(layout: ImageLayout, path: Path, on_progress: OnProgress) -> None:
         done, total = out.tell(), layout.size
         _require_space(path.parent, total - done)
         for file in layout.files[kept:]:
-            done = _write(out, file.stream(), done, total, on_progress)
+            done = _write(out, stream_member(file.name, file.size, file.read()), done, total, on_progress)
         _write(out, [END], done, total, on_progress)
         partial.replace(path)
 

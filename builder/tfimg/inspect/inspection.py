@@ -211,6 +211,12 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
         attestations = tuple(_read_attestations(registry, image.digest, keys))
     except TamperedError as error:
         problem = str(error)
+    contents = Contents(source="unknown")
+    bills = (one for one in attestations if one.kind == CYCLONEDX)
+    for bill in sorted(bills, key=lambda one: one.signer is None):
+        with suppress(InvalidDocument):
+            contents = parse_bill_of_materials(bill.predicate, bill.signer)
+            break
     separator = "@" if reference.startswith("sha256:") else ":"
     minor = ".".join(image.labels.get(f"{recipe.LABEL_PREFIX}tensorflow", "").split(".")[:2])
     likely = (
@@ -227,7 +233,7 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
         configuration=_list_start_settings((first and first.config.get("config")) or {}),
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=_describe_layers(first.layers, first.labels, history) if first else (),
-        contents=_find_contents(attestations),
+        contents=contents,
         attestations=attestations,
         attestations_problem=problem,
         aliases=tuple(
@@ -292,13 +298,6 @@ def _read_attestations(registry: Reader, digest: str, keys: Sequence[VerifyingKe
             signer=signer,
             predicate=document.predicate,
         )
-
-
-def _find_contents(attestations: Sequence[Attestation]) -> Contents:
-    for bill in sorted((one for one in attestations if one.kind == CYCLONEDX), key=lambda one: one.signer is None):
-        with suppress(InvalidDocument):
-            return parse_bill_of_materials(bill.predicate, bill.signer)
-    return Contents(source="unknown")
 
 
 SOURCES = {

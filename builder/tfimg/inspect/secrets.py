@@ -312,8 +312,19 @@ class Search:
         for found in self._pattern.finditer(window):
             at = found.start()
             for before, form in self._anchors[window[at : at + ANCHOR]]:
-                if at >= before and _is_match(form, window, at - before):
-                    yield Match(offset=at - before, length=len(form.content), secret=form.secret, form=form.name)
+                start, end = at - before, at - before + len(form.content)
+                if start < 0:
+                    continue
+                if form.secret.word:
+                    is_match = (
+                        window[start:end].lower() == form.content
+                        and _BEFORE_WORD.search(window[max(0, start - _CONTEXT) : start]) is not None
+                        and not window[end : end + 1].isalnum()
+                    )
+                else:
+                    is_match = window.startswith(form.content, start)
+                if is_match:
+                    yield Match(offset=start, length=len(form.content), secret=form.secret, form=form.name)
 
     def hide(self, text: str) -> str:
         """Return a text, such as the name of a file, with `…` in place of each secret."""
@@ -321,17 +332,6 @@ class Search:
         for match in sorted(self.matches(bytes(content)), key=lambda match: -match.offset):
             content[match.offset : match.offset + match.length] = "…".encode()
         return content.decode("utf-8", "backslashreplace")
-
-
-def _is_match(form: _Form, window: bytes, start: int) -> bool:
-    end = start + len(form.content)
-    if not form.secret.word:
-        return window.startswith(form.content, start)
-    return (
-        window[start:end].lower() == form.content
-        and _BEFORE_WORD.search(window[max(0, start - _CONTEXT) : start]) is not None
-        and not window[end : end + 1].isalnum()
-    )
 
 
 class StreamSearch:

@@ -163,14 +163,14 @@ class EngineSteps:
         """
         registry = self.repository.registry
         subject = envelopes.Subject(name=self.repository.name, digest=digest)
+        project, image = self.validator.project, self.images[job.identifier]
         engine = f"Docker {self.validator.engine.get_capabilities().engine}"
-        inventory = self.validator.project.inventories.take(job.name, self.images[job.identifier].content, self.validator.engine)
+        inventory = project.inventories.take(job.name, image.content, self.validator.engine)
         manifest = registry.find(digest)
         release = read_release(registry, manifest) if manifest else None
         created = (release.created if release else None) or self.repository.now()
-        labels = self.images[job.identifier].labels
-        spec = self.specs[job.identifier]
-        lock = self.validator.project.lock(spec)
+        labels, spec = image.labels, self.specs[job.identifier]
+        lock = project.lock(spec)
         build = predicates.BuildRecord(
             identifier=job.identifier,
             base=labels.get(BASE_NAME_LABEL, "unknown"),

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
@@ -424,16 +424,26 @@ def validate(
 ) -> Report:
     """Run the suite in a container without network, as the image's own user.
 
-    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none.
+    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none, and
+    `ValidationAborted` where the image has no interpreter.
     """
     start, stream = time.monotonic(), EventStream(nonce=secrets.token_hex(8))
-    with closing(_run(engine, _container(request, stream.nonce))) as output:
-        try:
+    container = _container(request, stream.nonce)
+    try:
+        with closing(engine.run(container, timeout=SUITE_SECONDS)) as output:
             for item in output:
                 for event in stream.feed(item):
                     on_event(event)
-        except TimeoutError:
-            stream.timed_out = True
+    except TimeoutError:
+        stream.timed_out = True
+    except EngineError as error:  # as engines report an image without the interpreter
+        if re.search(r"executable file .*not found|no such file or directory", error.what, re.IGNORECASE):
+            program = (container.entrypoint or container.command)[0]
+            raise ValidationAborted(
+                f"{request.image} cannot be validated: it has no {program} to start the suite with.",
+                next_step="Check its identifier; --as names another one.",
+            ) from None
+        raise
     if request.selection != ALL_CHECKS and not stream.plan.checks:
         said = re.search(r"no check (of this image is named|is selected).*", " ".join(stream.errors))
         if said:
@@ -474,17 +484,3 @@ def _container(request: ValidationRequest, nonce: str) -> RunRequest:
         environment=EMULATED_PROCESSOR if request.emulated else {},
         entrypoint=TFIMG_PYTHON if request.from_lock else ANY_PYTHON,
     )
-
-
-def _run(engine: ContainerRunner, request: RunRequest) -> Generator[Line | Exit, None, None]:
-    """Run the suite. Raises `ValidationAborted` where the image has no interpreter, which engines report as refusal."""
-    try:
-        yield from engine.run(request, timeout=SUITE_SECONDS)
-    except EngineError as error:
-        if re.search(r"executable file .*not found|no such file or directory", error.what, re.IGNORECASE):
-            program = (request.entrypoint or request.command)[0]
-            raise ValidationAborted(
-                f"{request.image} cannot be validated: it has no {program} to start the suite with.",
-                next_step="Check its identifier; --as names another one.",
-            ) from None
-        raise
