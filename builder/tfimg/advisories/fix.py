@@ -140,20 +140,19 @@ class _ImageFix:
         packages = {name: list(group) for name, group in groupby(self.goals, key=lambda one: one.package.name)}
         if not self._apply(self.goals, only=packages):
             return [self._outcome(goals, self._list_moves(name, {})) for name, goals in packages.items()]
-        return [outcome for name, goals in packages.items() for outcome in self._fix_package(name, goals)]
-
-    def _fix_package(self, name: str, goals: Sequence[Finding]) -> Iterable[Outcome]:
-        """Fix the defects of a package, or as many as a version fixes: those with the lowest fixed versions."""
-        before, fixed = self.versions, goals
-        if reason := self._apply(goals):
-            fixed = []
-            for count in range(1, len(goals)):
-                if self._apply(goals[:count]):
-                    break
-                fixed = goals[:count]
-            yield self._outcome(goals[len(fixed) :], blocked=reason)
-        if fixed:
-            yield self._outcome(fixed, self._list_moves(name, before))
+        outcomes = []
+        for name, goals in packages.items():
+            before, fixed = self.versions, goals
+            if reason := self._apply(goals):  # then as many as a version fixes: those with the lowest fixed versions
+                fixed = []
+                for count in range(1, len(goals)):
+                    if self._apply(goals[:count]):
+                        break
+                    fixed = goals[:count]
+                outcomes.append(self._outcome(goals[len(fixed) :], blocked=reason))
+            if fixed:
+                outcomes.append(self._outcome(fixed, self._list_moves(name, before)))
+        return outcomes
 
     def _list_moves(self, name: str, before: Mapping[str, str]) -> list[VersionMove]:
         """Return the move of a package since the beginning, and those of others since the versions `before`."""

@@ -88,12 +88,13 @@ class OsvService:
         found: dict[AuditedPackage, dict[str, None]] = {package: {} for package, _ in queries}
         for start in range(0, len(queries), MAX_QUERIES):
             self._query(queries[start : start + MAX_QUERIES], found)
-        names = [name for name in _list_names(found) if name not in self._advisories]
+        named = dict.fromkeys(name for names in found.values() for name in names)
+        names = [name for name in named if name not in self._advisories]
         for number, advisory in enumerate(cancellation.map_in_threads(self._fetch, names, CONNECTIONS), start=1):
             on_progress(number, len(names))
             self._advisories[advisory.id] = advisory
-        for package, named in found.items():
-            self._findings[package] = make_findings(package, map(self._advisories.__getitem__, named))
+        for package, own in found.items():
+            self._findings[package] = make_findings(package, map(self._advisories.__getitem__, own))
         return {package: self._findings[package] for package in wanted}
 
     def _query(
@@ -112,7 +113,7 @@ class OsvService:
                 found[package].update(dict.fromkeys(hit.id for hit in result.vulns))
                 if result.next_page_token:
                     pages.append((package, {**query, "page_token": result.next_page_token}))
-            if len(_list_names(found)) > MAX_ADVISORIES:
+            if len(set().union(*found.values())) > MAX_ADVISORIES:
                 raise self._invalid(f"it names more than {MAX_ADVISORIES} advisories")
             queries = pages
         raise self._invalid(f"its answer has more than {MAX_PAGES} pages")
@@ -142,7 +143,3 @@ class OsvService:
             f"No advisory was read from {self.url}: {problem}.",
             next_step="Name the address of a service that speaks OSV's API with --osv.",
         )
-
-
-def _list_names(found: Mapping[AuditedPackage, Iterable[str]]) -> dict[str, None]:
-    return {name: None for named in found.values() for name in named}

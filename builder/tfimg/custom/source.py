@@ -49,7 +49,7 @@ MAX_CONDITIONS = 1000  # of the versions in all requirements, which compare each
 MAX_MODULE = 1 << 20  # bytes of a module that is read: those of 2.15.1 and 2.21.0 have 140 kB or more
 MAX_MODULES = 30  # that are read, the smallest first: in 2.21.0 the tenth names its Python
 
-_LIBRARY = re.compile(r"[^/]+\.so(\.[\w.]+)?")
+_LIBRARY = re.compile(r"[^/]\.so(\.[\w.]+)?\Z")
 # pybind11 compares the Python that a module was compiled for with the running one (PYBIND11_CHECK_PYTHON_VERSION).
 _PYTHON_CHECK = b"module was compiled for Python"
 _PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
@@ -144,7 +144,7 @@ def read_facts(file: Path) -> WheelFacts:
 
 def _require_tensorflow(file: Path, archive: WheelZip, name: str) -> None:
     """Raise `NotTensorFlowWheel` for a wheel without the package `tensorflow` or without its libraries."""
-    has_libraries = any(_is_library(path) for path in archive.files if path.startswith("tensorflow/"))
+    has_libraries = any(_LIBRARY.search(path) for path in archive.files if path.startswith("tensorflow/"))
     if PACKAGE in archive.files and has_libraries:
         return
     lacks = "shared libraries" if PACKAGE in archive.files else PACKAGE
@@ -162,13 +162,9 @@ def _platform(tag: str) -> str:
     return PLATFORM_OF[processor] if processor and is_linux else tag
 
 
-def _is_library(path: str) -> bool:
-    return _LIBRARY.fullmatch(path.rpartition("/")[2]) is not None
-
-
 def _find_compiled_python(archive: WheelZip) -> str | None:
     """Return the Python that the first of the smallest modules says it was compiled for; None if none says."""
-    modules = [item for path, item in archive.files.items() if _is_library(path) and item.file_size <= MAX_MODULE]
+    modules = [item for path, item in archive.files.items() if _LIBRARY.search(path) and item.file_size <= MAX_MODULE]
     for item in sorted(modules, key=lambda item: item.file_size)[:MAX_MODULES]:
         content = archive.read(item.filename, MAX_MODULE)
         if _PYTHON_CHECK in content and (match := _PYTHON.search(content)):

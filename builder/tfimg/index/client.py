@@ -143,7 +143,7 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
         parser.feed(read_body(response, MAX_HTML).decode(errors="replace"))
     except AssertionError as error:  # of Python's parser, for `<![`
         raise ValueError(f"its page is not HTML: {error}") from None
-    sources = [found for name, url in parser.others if (found := _parse_source(name, _read_link(url), url))]
+    sources = [found for name, file in parser.others if (found := _parse_source(name, file, response.url))]
     return [DistributionPackage.from_link(link) for link in parser.links], sources
 
 
@@ -177,19 +177,13 @@ def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArc
     )
 
 
-def _read_link(url: str) -> dict[str, Any]:
-    """Return what the address of a link says of its file (PEP 503): the hash."""
-    algorithm, _, digest = url.partition("#")[2].partition("=")
-    return {"url": url, "hashes": {algorithm: digest}}
-
-
 def count_tags(text: str) -> int:
     """Return how many tags a text such as `cp310.cp311-abi3-linux_x86_64`, or the end of a file name, stands for."""
     return math.prod(part.count(".") + 1 for part in text.split("-")[-3:])
 
 
 class _Links(HTMLParser):
-    """Collects links to wheels; the last part of an address is the file's name (PEP 503).
+    """Collects links: the last part of an address is the file's name, its fragment may be the hash (PEP 503).
 
     In linear time: Beautiful Soup, with which pypi-simple reads pages, takes quadratic time for nested links.
     """
@@ -198,7 +192,7 @@ class _Links(HTMLParser):
         super().__init__()
         self.base = base
         self.links: list[Link] = []
-        self.others: list[tuple[str, str]] = []
+        self.others: list[tuple[str, dict[str, Any]]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
@@ -211,7 +205,8 @@ class _Links(HTMLParser):
         elif _is_wheel(name):
             self.links.append(Link(name, url, attributes))
         else:
-            self.others.append((name, url))
+            algorithm, _, digest = url.partition("#")[2].partition("=")
+            self.others.append((name, {"url": url, "hashes": {algorithm: digest}}))
 
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"

@@ -77,10 +77,11 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
         proxies |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
     index = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or pip.get("index-url")
     extra = (environ.get("UV_INDEX") or environ.get("UV_EXTRA_INDEX_URL") or pip.get("extra-index-url") or "").split()
-    reachable = [url for url in extra if not _on_disk(url)]
-    left_out = [f"extra index {url}: it is a folder of this host" for url in extra if _on_disk(url)]
+    on_disk = {url for url in (*extra, index or "") if "://" not in url or url.startswith("file:")}
+    reachable = [url for url in extra if url not in on_disk]
+    left_out = [f"extra index {url}: it is a folder of this host" for url in extra if url in on_disk]
     variables: dict[str, str] = {}
-    if index and _on_disk(index):
+    if index and index in on_disk:
         left_out.append(f"index {index}: it is a folder of this host")
     elif index:
         variables |= {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index}
@@ -98,10 +99,6 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
         variables=proxies | {name.lower(): value for name, value in proxies.items()} | variables,
         left_out=tuple(left_out),
     )
-
-
-def _on_disk(url: str) -> bool:
-    return "://" not in url or url.startswith("file:")
 
 
 def read_pip_settings() -> dict[str, str]:

@@ -37,7 +37,7 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
     spec = max(candidates, key=preference_key)
     return Resolution(
         spec=with_variant(spec, request.variant or RUNTIME, matrix.variants),
-        explanation=(*_explain_conditions(specs, conditions, spec), *_explain_choice(candidates, spec)),
+        explanation=tuple(_explain(specs, conditions, spec)),
         notes=tuple(_notes(matrix, request, spec)),
     )
 
@@ -56,7 +56,7 @@ def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) 
     return tuple(spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
 
 
-def _explain_conditions(specs: Sequence[ImageSpec], conditions: Sequence[Condition], spec: ImageSpec) -> Iterator[str]:
+def _explain(specs: Sequence[ImageSpec], conditions: Sequence[Condition], spec: ImageSpec) -> Iterator[str]:
     candidates = list(specs)
     yield f"The matrix has {len(candidates)} images."
     for condition in conditions:
@@ -65,9 +65,6 @@ def _explain_conditions(specs: Sequence[ImageSpec], conditions: Sequence[Conditi
         origin = f"matrix.yaml: {condition.path(spec)}, from {condition.source}"
         chosen = f"{condition.criterion.name} {condition.describe_value(spec)}"
         yield f"{condition.argument}{why}: {len(candidates)} left; the chosen one: {chosen} ({origin})."
-
-
-def _explain_choice(candidates: Sequence[ImageSpec], spec: ImageSpec) -> Iterator[str]:
     releases = {candidate.tensorflow for candidate in candidates}
     if len(releases) > 1:
         yield f"TensorFlow {spec.tensorflow} is the newest of {format_values(releases)}."
