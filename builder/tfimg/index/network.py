@@ -24,9 +24,7 @@ from requests.adapters import HTTPAdapter
 from requests.utils import should_bypass_proxies
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.process import CommandFailed, python_module_command, run
-from tfimg.core.retry import RetryPolicy
+from tfimg.core import cancellation, process, retry
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 UV_RESOLUTION = re.compile(r"UV_(?!CACHE_DIR|HTTP_TIMEOUT|SYSTEM_CERTS|NATIVE_TLS|INDEX_|KEYRING_PROVIDER)")
@@ -104,8 +102,8 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
 def read_pip_settings() -> dict[str, str]:
     """Return pip's effective settings by option; none if pip is not installed."""
     try:
-        listed = run([*python_module_command("pip"), "--disable-pip-version-check", "config", "list"])
-    except CommandFailed:
+        listed = process.run([*process.python_module_command("pip"), "--disable-pip-version-check", "config", "list"])
+    except process.CommandFailed:
         return {}
     return parse_pip_settings(listed)
 
@@ -166,7 +164,7 @@ def read_chunks(
 
 
 def retry_request(
-    session: requests.Session, method: str, url: str, policy: RetryPolicy, **options: Any
+    session: requests.Session, method: str, url: str, policy: retry.RetryPolicy, **options: Any
 ) -> requests.Response:
     """Return the streamed response to an idempotent request, which is sent again if it fails for the moment.
 
@@ -174,7 +172,7 @@ def retry_request(
     """
 
     def attempt() -> requests.Response:
-        raise_if_cancelled()
+        cancellation.raise_if_cancelled()
         response = session.request(method, url, stream=True, **options)
         if response.status_code in TRANSIENT_STATUSES:
             response.close()

@@ -30,16 +30,12 @@ from urllib.parse import quote, quote_plus
 import zstandard
 from isal import igzip_lib
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_json
-from tfimg.core.errors import SecretFound
-from tfimg.core.files import open_chunks
-from tfimg.core.tar import InvalidArchive, TarReader
+from tfimg.core import cancellation, documents, errors, files, tar
 from tfimg.core.text import to_plain_text
 from tfimg.engine.export import saved_layers
 
 
-class UnreadableError(InvalidArchive):
+class UnreadableError(tar.InvalidArchive):
     """A part of an image cannot be read completely; the text says why, and becomes a finding."""
 
 
@@ -67,7 +63,7 @@ class Budget:
 
     def add_bytes(self, count: int) -> None:
         """Count bytes of a layer. Raises `LimitReached`, and `Interrupted` on cancellation."""
-        raise_if_cancelled()
+        cancellation.raise_if_cancelled()
         self._bytes += count
         if self._bytes > self.limits.read_bytes:
             raise LimitReached(f"it has more than {self.limits.read_bytes >> 20} MiB")
@@ -407,7 +403,7 @@ def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
     counts = ((len(findings) - unreadable, "secret", ""), (unreadable, "part", " that cannot be read completely"))
     contents = " and ".join(f"{count} {noun}{'' if count == 1 else 's'}{what}" for count, noun, what in counts if count)
     has_words = any(finding.kind == "credential" for finding in findings)
-    error = SecretFound(
+    error = errors.SecretFound(
         f"{image} contains {contents}:\n{listed}\n",
         next_step="Remove it from its source and build again: a file that a later layer deletes is still in the image. "
         "Replace a secret that was already published. "
@@ -433,8 +429,8 @@ def search_document(content: bytes, search: Search) -> Sequence[SecretFinding] |
     The bytes count because parsers return only one value of a name that occurs twice.
     """
     try:
-        document = parse_json(content)
-    except InvalidDocument:
+        document = documents.parse_json(content)
+    except documents.InvalidDocument:
         return None
     found: dict[SecretFinding, None] = {}
     for path, text in _list_texts(document, ()):
@@ -510,16 +506,16 @@ def search_layer(
     compression = recognise(head)
     scan = _LayerScan(search, budget, on_bytes)
     # The packed bytes too: decompression omits headers and skippable frames.
-    source = open_chunks(scan.tee(pieces, scan.packed if compression else scan.content))
+    source = files.open_chunks(scan.tee(pieces, scan.packed if compression else scan.content))
     try:
-        unpacked = open_chunks(scan.tee(decompress(source, compression), scan.content)) if compression else source
-        reader = TarReader(unpacked)
+        unpacked = files.open_chunks(scan.tee(decompress(source, compression), scan.content)) if compression else source
+        reader = tar.TarReader(unpacked)
         for member in reader:
             scan.add_member(member)
             scan.unpack(reader.content(), _format_name(member.name))
     except (UnreadableError, LimitReached) as error:
         scan.problems.append(str(error))
-    except InvalidArchive as error:
+    except tar.InvalidArchive as error:
         scan.problems.append(f"its archive cannot be read: {error}")
     try:
         # Search unreadable bytes as they are, and read to the end.
@@ -574,12 +570,12 @@ class _LayerScan:
             return
         head, pieces = _peek(pieces)
         if compression := recognise(head):
-            self._search_inner(decompress(open_chunks(pieces), compression), name, depth - 1)
+            self._search_inner(decompress(files.open_chunks(pieces), compression), name, depth - 1)
         elif head.startswith(ZIP):
             self._unpack_zip(pieces, name, depth - 1)
         elif head[257:262] == b"ustar":
-            with suppress(InvalidArchive):  # as far as it can be read
-                reader = TarReader(open_chunks(pieces))
+            with suppress(tar.InvalidArchive):  # as far as it can be read
+                reader = tar.TarReader(files.open_chunks(pieces))
                 for member in reader:
                     self._budget.add_member()
                     self.unpack(reader.content(), f"{name}!{_format_name(member.name)}", depth - 1)
@@ -587,7 +583,7 @@ class _LayerScan:
     def _search_inner(self, pieces: Iterator[bytes], name: str, depth: int) -> None:
         stream = StreamSearch(self._search)
         searched = self.tee(pieces, stream)
-        with suppress(InvalidArchive):
+        with suppress(tar.InvalidArchive):
             self.unpack(searched, name, depth)
             for _ in searched:
                 pass
@@ -693,13 +689,13 @@ def scan_export(
         searched[blob] += count
         on_bytes(blob, searched[blob])
 
-    reader = TarReader(open_chunks(pieces))
+    reader = tar.TarReader(files.open_chunks(pieces))
     try:
         for member in reader:
             budget.add_member()
             names.add(member.name)
             blob = member.name.replace("blobs/sha256/", "sha256:")
-            whole = reader.read(MAX_BYTES) if member.size <= MAX_BYTES else None
+            whole = reader.read(documents.MAX_BYTES) if member.size <= documents.MAX_BYTES else None
             if member.name == MANIFEST:
                 layers = saved_layers(whole or b"")
             findings = search_document(whole, search) if whole else None
@@ -710,8 +706,8 @@ def scan_export(
                 path = search.hide(finding.path)[:MAX_SHOWN_PATH]
                 found[replace(finding, path=path, digest=blob)] = None
         if missing := [name for name in (MANIFEST, *layers) if name not in names]:
-            raise InvalidArchive(f"it lacks {missing[0]}")
-    except (InvalidArchive, InvalidDocument, LimitReached) as error:
+            raise tar.InvalidArchive(f"it lacks {missing[0]}")
+    except (tar.InvalidArchive, documents.InvalidDocument, LimitReached) as error:
         what = f"the engine's export cannot be read: {error}"
         found[SecretFinding(place="document", path="", kind="unread", what=what)] = None
     return tuple(found)
