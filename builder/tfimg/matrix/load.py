@@ -110,7 +110,12 @@ class _Reader:
     def read_value(self, event: Any, *, depth: int) -> Any:
         self._check(event, depth)
         if isinstance(event, yaml.ScalarEvent):
-            return event.value if event.style else _read_plain(event.value)
+            text: str = event.value
+            if not event.style and text in _WORDS:
+                return _WORDS[text]
+            if event.style or not _NUMBER.fullmatch(text):
+                return text
+            return int(text) if text.lstrip("+-").isdigit() and len(text) < 20 else float(text)
         if isinstance(event, yaml.SequenceStartEvent):
             items = []
             while not isinstance(event := self.next_event(), yaml.SequenceEndEvent):
@@ -136,14 +141,6 @@ class _Reader:
             raise _error(f"nested more than {MAX_DEPTH} deep", event)
         if self.values > MAX_VALUES:
             raise _error(f"more than {MAX_VALUES} values", event)
-
-
-def _read_plain(text: str) -> object:
-    if text in _WORDS:
-        return _WORDS[text]
-    if not _NUMBER.fullmatch(text):
-        return text
-    return int(text) if text.lstrip("+-").isdigit() and len(text) < 20 else float(text)
 
 
 def _error(problem: str, event: Any) -> yaml.MarkedYAMLError:

@@ -273,9 +273,14 @@ def credentials_error(host: str, reply: str) -> RegistryError:
 
 def map_transport_error(error: Exception, host: str, seconds: float) -> TransientError | TfimgError:
     """Return the error for a missing or incomplete response. `seconds` is the timeout."""
-    if isinstance(limit := _innermost(error), LimitExceeded):
-        return timeout_error(host, limit.seconds) if limit.seconds else limit_error(host, str(limit))
-    text, reason = str(error), _reason(error)
+    inner, text = _innermost(error), str(error)
+    if isinstance(inner, LimitExceeded):
+        return timeout_error(host, inner.seconds) if inner.seconds else limit_error(host, str(inner))
+    if isinstance(inner, IncompleteRead):
+        reason = f"{inner.partial} bytes arrived, {inner.expected} are missing"
+    else:  # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
+        plain = re.sub(r"^-?\d+\] |^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", str(inner).rpartition("Errno ")[2])
+        reason = (plain.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
     is_cut = isinstance(error, requests.exceptions.ChunkedEncodingError | IncompleteRead | ProtocolError) or (
         CUT.search(text) is not None
     )
@@ -343,17 +348,8 @@ def parse_retry_after(header: str | None) -> float:
         return 0.0
 
 
-def _reason(error: Exception) -> str:
-    """Return the message of the innermost exception, without the prefixes of the libraries around it."""
-    inner = _innermost(error)
-    if isinstance(inner, IncompleteRead):
-        return f"{inner.partial} bytes arrived, {inner.expected} are missing"
-    # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
-    text = re.sub(r"^-?\d+\] |^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", str(inner).rpartition("Errno ")[2])
-    return (text.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
-
-
 def _innermost(error: Any) -> Any:
+    """Return the exception of which those of the libraries around it were made."""
     while True:
         causes = (cause for cause in getattr(error, "args", ()) if isinstance(cause, BaseException))
         cause = getattr(error, "reason", None) or next(causes, None)
