@@ -308,9 +308,8 @@ class Search:
         for found in self._pattern.finditer(window):
             at = found.start()
             for before, form in self._anchors[window[at : at + ANCHOR]]:
+                # A match never begins before the window: a slice from there has fewer bytes than the form.
                 start, end = at - before, at - before + len(form.content)
-                if start < 0:
-                    continue
                 if form.secret.word:
                     is_match = (
                         window[start:end].lower() == form.content
