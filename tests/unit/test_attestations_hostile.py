@@ -43,7 +43,6 @@ from tfimg.attestations.envelopes import (
     make_bundle,
     make_statement,
     parse_envelope,
-    sign_envelope,
     sign_statement,
 )
 from tfimg.attestations.keys import read_signing_key, read_verifying_key
@@ -187,7 +186,7 @@ def test_an_envelope_of_many_signatures_is_refused() -> None:
 
 def signed(content: bytes, payload_type: str = IN_TOTO) -> MemoryRegistry:
     registry = published_registry(GREEN)
-    put_envelope(registry, sign_envelope(content, payload_type, OURS))
+    put_envelope(registry, sign_statement(Statement(predicate_type="", content=content), OURS, payload_type))
     return registry
 
 
@@ -281,7 +280,7 @@ def test_a_policy_that_is_a_bomb_is_refused(text: str) -> None:
 def test_a_statement_of_an_untrusted_key_is_not_parsed() -> None:
     """Anyone may attach anything; what counts is what a trusted key signed."""
     registry = published_registry(GREEN)
-    put_envelope(registry, sign_envelope(DEEP, IN_TOTO, THEIRS))
+    put_envelope(registry, sign_statement(Statement(predicate_type="", content=DEEP), THEIRS))
     assert accept(registry)
 
 
@@ -325,7 +324,7 @@ def test_the_payload_type_is_part_of_what_is_signed(payload_type: str) -> None:
     put_envelope(registry, canonical_json({**document, "payloadType": payload_type}))
     assert_refused(registry, says="that key did not sign it")
     other = published_registry()
-    put_envelope(other, sign_envelope(make_statements(GREEN)[0].content, payload_type, OURS))
+    put_envelope(other, sign_statement(make_statements(GREEN)[0], OURS, payload_type))
     assert_refused(other, PolicyViolation, "but no test result")
 
 
@@ -400,14 +399,14 @@ def as_envelope(content: bytes) -> None:
 
 def as_signed_statement(content: bytes) -> None:
     registry = published_registry()
-    put_envelope(registry, sign_envelope(content, IN_TOTO, OURS))
+    put_envelope(registry, sign_statement(Statement(predicate_type="", content=content), OURS))
     assert accept(registry, IMAGE.digest).outcome.is_pass
 
 
 def as_promotion(content: bytes) -> None:
     """A signed statement of another form is refused; one of another kind is passed over."""
     registry = published_registry()
-    put_envelope(registry, sign_envelope(content, IN_TOTO, OURS))
+    put_envelope(registry, sign_statement(Statement(predicate_type="", content=content), OURS))
     found = read_image_statements(registry, IMAGE.digest, [OURS.verifying_key])
     for tag in ("2.15", None):
         require_not_withdrawn(found, image="image", repository=registry.repository, tag=tag)

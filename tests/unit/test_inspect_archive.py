@@ -225,8 +225,9 @@ def test_the_attestations_of_an_image_have_a_largest_number(registry: Line, monk
 
 def test_a_file_of_more_than_eight_gibibytes_has_one_header() -> None:
     large = LayoutFile("blobs/sha256/" + "0" * 64, 20 << 30, "sha256:" + "0" * 64, lambda: iter(()))
-    assert ImageLayout(digest="", files=(large,)).size == 512 + (20 << 30) + 1024
-    assert tarfile.TarInfo.frombuf(next(large.stream()), "utf-8", "strict").size == 20 << 30
+    layout = ImageLayout(digest="", files=(large,))
+    assert layout.size == 512 + (20 << 30) + 1024
+    assert tarfile.TarInfo.frombuf(next(layout.stream()), "utf-8", "strict").size == 20 << 30
 
 
 def test_a_malformed_attestation_is_refused(registry: Line) -> None:

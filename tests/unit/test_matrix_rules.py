@@ -24,6 +24,13 @@ def problems(*changes: tuple[str, str], today: date = TODAY) -> list[str]:
     return []
 
 
+def test_a_release_is_compared_with_the_newest_before_it() -> None:
+    changes = [('version: "2.15.0"', 'version: "2.18"'), ('version: "2.15.1"', 'version: "2.14"')]
+    found = [problem.partition(":")[2] for problem in problems(*changes)]
+    assert [problem.split(" comes after ")[1].split(" ")[0] for problem in found] == ["2.18", "2.18"]
+    assert problems(('version: "2.15.0"', 'version: "0a1"')) == [], "a version below 0"
+
+
 RELEASE = "released: 2023-11-14, cutoff: 2023-11-28"
 
 

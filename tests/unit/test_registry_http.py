@@ -18,7 +18,6 @@ from tfimg.registry.http import (
     Response,
     address_error,
     check_realm,
-    check_redirect,
     is_loopback,
     map_response,
     map_transport_error,
@@ -85,7 +84,8 @@ def test_what_parsers_could_disagree_about_is_refused(reason: str, addresses: Se
     ],
 )
 def test_an_address_may_be_relative(address: str, whole: str) -> None:
-    assert resolve_address("https://r.example:5000/v2/list", address) == whole
+    base = "https://r.example:5000/v2/list"
+    assert resolve_address(parse_origin(base), base, address) == whole
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,19 @@ def test_an_address_may_be_relative(address: str, whole: str) -> None:
     ],
 )
 def test_a_relative_address_is_as_plain(reason: str, addresses: Sequence[str]) -> None:
+    base = "https://r.example/v2/"
     for address in addresses:
         with pytest.raises(InvalidAddress, match=exactly(reason)):
-            resolve_address("https://r.example/v2/", address)
+            resolve_address(parse_origin(base), base, address)
 
 
 NO_TLS = "it points to a server without TLS"
 THIS_MACHINE = "it points to this machine"
 
 
-def _objection(check: Callable[[Origin, Origin], None], first: str, second: str) -> str | None:
+def _objection(check: Callable[[Origin, str], object], registry: str, address: str) -> str | None:
     try:
-        check(parse_origin(first), parse_origin(second))
+        check(parse_origin(registry), address)
     except InvalidAddress as error:
         return str(error)
     return None
@@ -139,7 +140,7 @@ def _objection(check: Callable[[Origin, Origin], None], first: str, second: str)
 def test_a_password_goes_to_a_token_server_with_tls_or_to_the_same_host(
     registry: str, realm: str, objection: str | None
 ) -> None:
-    assert _objection(check_realm, registry, realm) == objection
+    assert _objection(lambda origin, address: check_realm(origin, parse_origin(address)), registry, realm) == objection
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_a_password_goes_to_a_token_server_with_tls_or_to_the_same_host(
 def test_a_client_is_sent_on_to_no_server_without_tls_and_to_none_on_this_machine(
     registry: str, following: str, objection: str | None
 ) -> None:
-    assert _objection(check_redirect, registry, following) == objection
+    assert _objection(lambda origin, there: resolve_address(origin, registry, there), registry, following) == objection
 
 
 def test_loopback_is_what_docker_takes_for_it() -> None:

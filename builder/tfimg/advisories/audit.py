@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from fnmatch import fnmatchcase
 from typing import Any
 
 from tfimg.advisories.match import AuditedPackage, Finding
@@ -161,7 +162,7 @@ def find_risk(finding: Finding, image: str, risks: Iterable[AcceptedRisk]) -> Ac
             for risk in risks
             if not finding.identifiers.isdisjoint(risk.advisories)
             and risk.package in (finding.package.name, finding.package.installed, *finding.package.aliases)
-            and risk.matches_image(image)
+            and fnmatchcase(image, risk.images)
         ),
         None,
     )

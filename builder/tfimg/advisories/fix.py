@@ -102,7 +102,7 @@ class _ImageFix:
     ) -> None:
         self.tools, self.spec, self.lock = tools, spec, dict(lock)
         self.part_of = {package.name: part for part in lock for package in read_packages({part: lock[part]})}
-        self.first = self.versions
+        self.first = _read_versions(self.lock)
         kept = (part for part in lock if part not in MOVABLE_PARTS)
         self.below = {ALIAS: spec.tensorflow, **_read_versions(below, {part: lock[part] for part in kept})}
         self.pinned = {**_read_versions(*(part for _, part in above)), **self.below}
@@ -122,10 +122,6 @@ class _ImageFix:
         self.kept = [self._outcome(findings, blocked=reason) for (_, reason), findings in stay.items()]
         self.goals.sort(key=lambda one: (one.package.name, Version(str(one.bound).strip(">="))))
 
-    @property
-    def versions(self) -> dict[str, str]:
-        return _read_versions(self.lock)
-
     def _find_open(self, packages: Iterable[AuditedPackage]) -> list[Finding]:
         """Return the defects of packages that no risk of the matrix covers."""
         found = self.tools.find(packages).values()
@@ -140,24 +136,23 @@ class _ImageFix:
         packages = {name: list(group) for name, group in groupby(self.goals, key=lambda one: one.package.name)}
         if not self._apply(self.goals, only=packages):
             return [self._outcome(goals, self._list_moves(name, {})) for name, goals in packages.items()]
-        return [outcome for name, goals in packages.items() for outcome in self._fix_package(name, goals)]
-
-    def _fix_package(self, name: str, goals: Sequence[Finding]) -> Iterable[Outcome]:
-        """Fix the defects of a package, or as many as a version fixes: those with the lowest fixed versions."""
-        before, fixed = self.versions, goals
-        if reason := self._apply(goals):
-            fixed = []
-            for count in range(1, len(goals)):
-                if self._apply(goals[:count]):
-                    break
-                fixed = goals[:count]
-            yield self._outcome(goals[len(fixed) :], blocked=reason)
-        if fixed:
-            yield self._outcome(fixed, self._list_moves(name, before))
+        outcomes = []
+        for name, goals in packages.items():
+            before, fixed = _read_versions(self.lock), goals
+            if reason := self._apply(goals):  # then as many as a version fixes: those with the lowest fixed versions
+                fixed = []
+                for count in range(1, len(goals)):
+                    if self._apply(goals[:count]):
+                        break
+                    fixed = goals[:count]
+                outcomes.append(self._outcome(goals[len(fixed) :], blocked=reason))
+            if fixed:
+                outcomes.append(self._outcome(fixed, self._list_moves(name, before)))
+        return outcomes
 
     def _list_moves(self, name: str, before: Mapping[str, str]) -> list[VersionMove]:
         """Return the move of a package since the beginning, and those of others since the versions `before`."""
-        now = self.versions
+        now = _read_versions(self.lock)
         others = [
             VersionMove(name=other, before=before.get(other), after=now[other])
             for other in (now if before else ())
@@ -169,7 +164,7 @@ class _ImageFix:
         """Apply the fixes of defects to the lock, if it moves `only` some packages; return why that is impossible."""
         try:
             query, packages = self._resolve(goals)
-            before = {**self.below, **self.versions}
+            before = {**self.below, **_read_versions(self.lock)}
             moved = [one for one in packages if before.get(one.name) != str(one.version)]
             if only and not {one.name for one in moved} <= set(only):
                 return "other packages move too"
@@ -200,7 +195,7 @@ class _ImageFix:
 
     def _resolve(self, goals: Sequence[Finding]) -> tuple[LockQuery, Sequence[Package]]:
         """Return the packages without defects of `goals` and without new ones. Raises `LockError`."""
-        own, wanted = self.versions, frozenset().union(*(goal.identifiers for goal in goals))
+        own, wanted = _read_versions(self.lock), frozenset().union(*(goal.identifiers for goal in goals))
         bounds: dict[str, SpecifierSet] = {}
         affected = goals
         for _ in range(MAX_ROUNDS):

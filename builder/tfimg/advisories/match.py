@@ -247,7 +247,19 @@ def _make_finding(package: AuditedPackage, records: Sequence[Advisory]) -> Findi
         {name for advisory in records for name in advisory.identifiers},
         key=lambda name: ([not name.startswith(prefix) for prefix in PREFIXES], name),
     )
-    parts = [(advisory, _find_parts(package, advisory)) for advisory in records]
+    aliases = set(map(canonicalize_name, (package.name, *package.aliases)))
+    ecosystems = (package.ecosystem, package.ecosystem.partition(":")[0])
+    parts = [
+        (
+            advisory,
+            [
+                one
+                for one in advisory.affected
+                if (about := one.package) and about.ecosystem in ecosystems and canonicalize_name(about.name) in aliases
+            ],
+        )
+        for advisory in records
+    ]
     if package.ecosystem == PYPI:
         bounds = [_find_bound(Version(package.version), own) for _, own in parts]
         fixed = [str(bound[0]) for bound in sorted(filter(None, bounds)) if bound[1] == ">="]
@@ -265,17 +277,6 @@ def _make_finding(package: AuditedPackage, records: Sequence[Advisory]) -> Findi
         fixed=tuple(dict.fromkeys(fixed)),
         bound=bound,
     )
-
-
-def _find_parts(package: AuditedPackage, advisory: Advisory) -> list[Affected]:
-    """Return the parts of an advisory that are about a package."""
-    names = set(map(canonicalize_name, (package.name, *package.aliases)))
-    ecosystems = (package.ecosystem, package.ecosystem.partition(":")[0])
-    return [
-        part
-        for part in advisory.affected
-        if part.package and part.package.ecosystem in ecosystems and canonicalize_name(part.package.name) in names
-    ]
 
 
 def _find_bound(version: Version, parts: Sequence[Affected]) -> Bound | None:

@@ -14,10 +14,8 @@ from pydantic import Field
 
 from tfimg.advisories.match import AuditedPackage, Finding, make_findings
 from tfimg.advisories.osv import MAX_BYTES, Advisory, Identifier
-from tfimg.core import cancellation, errors, retry
-from tfimg.core.documents import Document, InvalidDocument, Model, null_means, parse_document
-from tfimg.index.client import UNREADABLE, make_network_error, read_body
-from tfimg.index.network import DirectSession, retry_request
+from tfimg.core import cancellation, documents, errors, retry
+from tfimg.index import client, network
 
 PUBLIC_SERVICE = "https://api.osv.dev"
 """The service of the project that made the schema; it has the databases of PyPI, GitHub and Debian."""
@@ -32,16 +30,16 @@ OnProgress = Callable[[int, int], None]  # called with the number of advisories 
 Query = dict[str, Any]
 
 
-class _Hit(Document):
+class _Hit(documents.Document):
     id: Identifier
 
 
-class _Result(Document):
-    vulns: Annotated[tuple[_Hit, ...], Field(max_length=MAX_ADVISORIES), null_means(())] = ()
+class _Result(documents.Document):
+    vulns: Annotated[tuple[_Hit, ...], Field(max_length=MAX_ADVISORIES), documents.null_means(())] = ()
     next_page_token: Annotated[str, Field(max_length=10_000)] | None = None
 
 
-class _Answer(Document):
+class _Answer(documents.Document):
     results: Annotated[tuple[_Result, ...], Field(max_length=MAX_QUERIES)]
 
 
@@ -67,7 +65,7 @@ class OsvService:
                 next_step=f"Write it as {PUBLIC_SERVICE}, without user and password.",
             )
         self._retries = retries or retry.RetryPolicy()
-        self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
+        self._session = network.DirectSession(step_seconds=TIMEOUT_SECONDS)
         self._session.proxies.update(proxies or {})
         if ca:
             self._session.verify = ca
@@ -88,12 +86,13 @@ class OsvService:
         found: dict[AuditedPackage, dict[str, None]] = {package: {} for package, _ in queries}
         for start in range(0, len(queries), MAX_QUERIES):
             self._query(queries[start : start + MAX_QUERIES], found)
-        names = [name for name in _list_names(found) if name not in self._advisories]
+        named = dict.fromkeys(name for names in found.values() for name in names)
+        names = [name for name in named if name not in self._advisories]
         for number, advisory in enumerate(cancellation.map_in_threads(self._fetch, names, CONNECTIONS), start=1):
             on_progress(number, len(names))
             self._advisories[advisory.id] = advisory
-        for package, named in found.items():
-            self._findings[package] = make_findings(package, map(self._advisories.__getitem__, named))
+        for package, own in found.items():
+            self._findings[package] = make_findings(package, map(self._advisories.__getitem__, own))
         return {package: self._findings[package] for package in wanted}
 
     def _query(
@@ -112,7 +111,7 @@ class OsvService:
                 found[package].update(dict.fromkeys(hit.id for hit in result.vulns))
                 if result.next_page_token:
                     pages.append((package, {**query, "page_token": result.next_page_token}))
-            if len(_list_names(found)) > MAX_ADVISORIES:
+            if len(set().union(*found.values())) > MAX_ADVISORIES:
                 raise self._invalid(f"it names more than {MAX_ADVISORIES} advisories")
             queries = pages
         raise self._invalid(f"its answer has more than {MAX_PAGES} pages")
@@ -123,26 +122,24 @@ class OsvService:
             raise self._invalid(f"it answers a request for {identifier} with {advisory.id}")
         return advisory
 
-    def _read(self, method: str, path: str, model: type[Model], limit: int, body: Any = None) -> Model:
+    def _read(
+        self, method: str, path: str, model: type[documents.Model], limit: int, body: Any = None
+    ) -> documents.Model:
         try:
-            response = retry_request(
+            response = network.retry_request(
                 self._session, method, f"{self.url}{path}", self._retries, json=body, timeout=TIMEOUT_SECONDS
             )
             if response.status_code != requests.codes.ok:
                 response.close()
                 raise ValueError(f"it answers {path} with status {response.status_code}")
-            return parse_document(model, read_body(response, limit), max_bytes=limit)
-        except InvalidDocument as error:
+            return documents.parse_document(model, client.read_body(response, limit), max_bytes=limit)
+        except documents.InvalidDocument as error:
             raise self._invalid(f"its answer to {path} is invalid: {error}") from None
-        except UNREADABLE as error:
-            raise make_network_error("advisories", error, source=self.url) from None
+        except client.UNREADABLE as error:
+            raise client.make_network_error("advisories", error, source=self.url) from None
 
     def _invalid(self, problem: str) -> errors.NetworkError:
         return errors.NetworkError(
             f"No advisory was read from {self.url}: {problem}.",
             next_step="Name the address of a service that speaks OSV's API with --osv.",
         )
-
-
-def _list_names(found: Mapping[AuditedPackage, Iterable[str]]) -> dict[str, None]:
-    return {name: None for named in found.values() for name in named}

@@ -51,68 +51,59 @@ def collect_envelopes(registry: documents.Reader, digest: str) -> tuple[Collecte
     Raises as the registry, and `TamperedError` for malformed or too many attestations.
     """
     collected: dict[envelopes.Envelope, CollectedEnvelope] = {}
-    for found in _Reader(registry=registry, digest=digest).bundles():
+    for found in collect_bundles(registry, digest):
         collected.setdefault(found.envelope, found)
     return tuple(collected.values())
 
 
-def collect_bundles(registry: documents.Reader, digest: str, kinds: Sequence[str]) -> Iterator[CollectedEnvelope]:
-    """Yield the bundles that are annotated with one of the predicate types, or with none; skip unreadable ones."""
-    return _Reader(registry=registry, digest=digest, kinds=kinds).bundles()
+def collect_bundles(registry: documents.Reader, digest: str, kinds: Sequence[str] = ()) -> Iterator[CollectedEnvelope]:
+    """Yield all bundles, or those that are annotated with one of the predicate types, or with none.
 
-
-@dataclass(kw_only=True)
-class _Reader:
-    """Reads the attestations of one image, within limits: all, or that of some `kinds` without what is unreadable."""
-
-    registry: documents.Reader
-    digest: str
-    kinds: Sequence[str] = ()
-    count: int = 0
-    total: int = 0
-
-    def bundles(self) -> Iterator[CollectedEnvelope]:
-        for referrer in self.registry.list_referrers(self.digest):
-            is_wanted = not self.kinds or referrer.annotations.get(PREDICATE_TYPE, self.kinds[0]) in self.kinds
-            # The manifest decides: lists under the fallback tag may lack the type, or have that of its empty config.
-            is_wanted &= referrer.artifact_type in (envelopes.BUNDLE_MEDIA_TYPE, documents.EMPTY, None)
-            if is_wanted and (found := self._read_one(referrer)):
-                yield found
-
-    def _read_one(self, referrer: documents.Descriptor) -> CollectedEnvelope | None:
-        """Read one referrer. If it is unreadable, raise `TamperedError`, or skip it where only some kinds are read."""
-        if self.count >= MAX_DOCUMENTS or self.total >= MAX_TOTAL_BYTES:
+    An unreadable one is a `TamperedError`, or skipped where only some kinds are read.
+    """
+    sizes: list[int] = []
+    for referrer in registry.list_referrers(digest):
+        is_wanted = not kinds or referrer.annotations.get(PREDICATE_TYPE, kinds[0]) in kinds
+        # The manifest decides: lists under the fallback tag may lack the type, or have that of its empty config.
+        is_wanted &= referrer.artifact_type in (envelopes.BUNDLE_MEDIA_TYPE, documents.EMPTY, None)
+        if not is_wanted:
+            continue
+        if len(sizes) >= MAX_DOCUMENTS or sum(sizes) >= MAX_TOTAL_BYTES:
             raise TamperedError(
-                f"{self.registry.repository}@{self.digest} has too many attestations: more than {MAX_DOCUMENTS} "
-                f"documents or {MAX_TOTAL_BYTES >> 20} MiB.",
+                f"{registry.repository}@{digest} has too many attestations: more than {MAX_DOCUMENTS} documents or "
+                f"{MAX_TOTAL_BYTES >> 20} MiB.",
                 next_step="Another program attached it: delete its referrers in the registry.",
             )
-        where = f"{self.registry.repository}@{referrer.digest}"
+        where = f"{registry.repository}@{referrer.digest}"
         try:
-            return self._read_bundle(referrer, where)
+            bundle = _read_bundle(registry, referrer, where, sizes)
         except (InvalidDocument, TamperedError, NotInRegistry) as error:
-            if self.kinds:
-                return None
+            if kinds:
+                continue
             if isinstance(error, InvalidDocument):
                 raise _unreadable(where, f"invalid bundle: {error}") from None
             raise
+        if bundle and bundle.envelope:
+            yield CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint)
 
-    def _read_bundle(self, referrer: documents.Descriptor, where: str) -> CollectedEnvelope | None:
-        """Return the envelope of a referrer that is a bundle with one. Raises `InvalidDocument`."""
-        manifest = self.registry.find(referrer.digest)
-        if manifest is None or manifest.digest != referrer.digest:
-            raise _unreadable(where, "the registry lists it, but has other bytes or none under its digest")
-        self.count, self.total = self.count + 1, self.total + len(manifest.content)
-        if manifest.document.get("artifactType") != envelopes.BUNDLE_MEDIA_TYPE:
-            return None
-        layers = manifest.image.layers
-        if len(layers) != 1:
-            raise InvalidDocument(f"its manifest has {len(layers)} layers, and a bundle has one")
-        if layers[0].size > MAX_BYTES:
-            raise _unreadable(where, f"it has {layers[0].size} bytes, and at most {MAX_BYTES} are read")
-        self.count, self.total = self.count + 1, self.total + layers[0].size
-        bundle = parse_document(envelopes.Bundle, documents.read_blob(self.registry, layers[0], layers[0].size))
-        return CollectedEnvelope(where=where, envelope=bundle.envelope, hint=bundle.hint) if bundle.envelope else None
+
+def _read_bundle(
+    registry: documents.Reader, referrer: documents.Descriptor, where: str, sizes: list[int]
+) -> envelopes.Bundle | None:
+    """Return a referrer that is a bundle, and add the sizes of what is read. Raises `InvalidDocument`."""
+    manifest = registry.find(referrer.digest)
+    if manifest is None or manifest.digest != referrer.digest:
+        raise _unreadable(where, "the registry lists it, but has other bytes or none under its digest")
+    sizes.append(len(manifest.content))
+    if manifest.document.get("artifactType") != envelopes.BUNDLE_MEDIA_TYPE:
+        return None
+    layers = manifest.image.layers
+    if len(layers) != 1:
+        raise InvalidDocument(f"its manifest has {len(layers)} layers, and a bundle has one")
+    if layers[0].size > MAX_BYTES:
+        raise _unreadable(where, f"it has {layers[0].size} bytes, and at most {MAX_BYTES} are read")
+    sizes.append(layers[0].size)
+    return parse_document(envelopes.Bundle, documents.read_blob(registry, layers[0], layers[0].size))
 
 
 def _unreadable(where: str, why: str) -> TamperedError:
@@ -145,8 +136,20 @@ def verify_signatures(
     for envelope in attestations:
         if envelope not in genuine and envelope.claimed_keys(keys):
             raise _tampered(envelope, genuine, keys)
+    if not attestations:
+        raise UnsignedError(
+            f"{image} has no attestations attached.",
+            next_step="Publish it with `tfimg publish`, or ask its publisher for signed attestations.",
+        )
     if not genuine:
-        raise _unsigned(attestations, keys, image)
+        # Not verified: anyone who can write to the registry chooses these names.
+        claimed = (key for found in attestations for key in found.envelope.signers if key)
+        others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
+        by = f" ({list_first(others, MAX_LISTED)})" if others else ""
+        raise UnsignedError(
+            f"{image} has attestations that another key signed{by}, and none that {fingerprints(keys)} signed.",
+            next_step="Check which key its publisher uses, and name that with --public-key.",
+        )
     statements = {
         found.envelope.payload: _read_signed(found, key, digest)
         for found, key in signed
@@ -167,7 +170,7 @@ def filter_verified(
 
 def _read_signed(found: CollectedEnvelope, signer: VerifyingKey, digest: str) -> VerifiedStatement:
     try:
-        document = envelopes.read_statement(found.envelope.payload)
+        document = parse_document(envelopes.StatementDocument, found.envelope.payload)
     except InvalidDocument as error:
         raise TamperedError(
             f"The signed attestation at {found.where} is not an in-toto statement: {error}.", next_step=DO_NOT_USE
@@ -202,22 +205,6 @@ def _tampered(
         f"The attestation at {found.where} claims the signature of {fingerprints(found.claimed_keys(keys))}, and that "
         f"key did not sign it: {change}.",
         next_step=DO_NOT_USE,
-    )
-
-
-def _unsigned(attestations: Sequence[CollectedEnvelope], keys: Sequence[VerifyingKey], image: str) -> UnsignedError:
-    if not attestations:
-        return UnsignedError(
-            f"{image} has no attestations attached.",
-            next_step="Publish it with `tfimg publish`, or ask its publisher for signed attestations.",
-        )
-    # Not verified: anyone who can write to the registry chooses these names.
-    claimed = (key for found in attestations for key in found.envelope.signers if key)
-    others = sorted({" ".join(to_plain_text(key).split())[:100] for key in claimed})
-    by = f" ({list_first(others, MAX_LISTED)})" if others else ""
-    return UnsignedError(
-        f"{image} has attestations that another key signed{by}, and none that {fingerprints(keys)} signed.",
-        next_step="Check which key its publisher uses, and name that with --public-key.",
     )
 
 

@@ -79,12 +79,6 @@ class _SubjectDocument(Document):
     name: str = ""
     digest: dict[str, str] = Field(max_length=MAX_SUBJECTS)
 
-    @property
-    def sha256(self) -> str | None:
-        """`sha256:…`; None where it has another digest alone."""
-        value = self.digest.get("sha256")
-        return f"sha256:{value}" if value else None
-
 
 class StatementDocument(Document):
     """A statement from outside. cosign 2 writes version 0.1 of the form, which has the same fields."""
@@ -97,17 +91,12 @@ class StatementDocument(Document):
     @property
     def digests(self) -> tuple[str, ...]:
         """The SHA-256 digests of its subjects, `sha256:…`."""
-        return tuple(filter(None, (one.sha256 for one in self.subject)))
+        return tuple(f"sha256:{value}" for one in self.subject if (value := one.digest.get("sha256")))
 
 
 def name_predicate(predicate_type: str) -> str:
     """Return a predicate type in words; one that is not known as it is."""
     return _NAMES.get(predicate_type, predicate_type)
-
-
-def read_statement(content: bytes) -> StatementDocument:
-    """Return a statement from outside. Raises `InvalidDocument`."""
-    return parse_document(StatementDocument, content)
 
 
 def make_statement(subject: Subject, predicate_type: str, predicate: Mapping[str, Any]) -> Statement:
@@ -209,13 +198,11 @@ def encode_for_signing(payload: bytes, payload_type: str) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def sign_envelope(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
+def sign_statement(statement: Statement, key: SigningKey, payload_type: str = IN_TOTO) -> bytes:
+    """Return the envelope of a statement in JSON."""
+    payload = statement.content
     signature = Signature(keyid=key.verifying_key.identifier, sig=key.sign(encode_for_signing(payload, payload_type)))
     return Envelope(payload=payload, payloadType=payload_type, signatures=(signature,)).to_json()
-
-
-def sign_statement(statement: Statement, key: SigningKey) -> bytes:
-    return sign_envelope(statement.content, IN_TOTO, key)
 
 
 def parse_envelope(content: bytes) -> Envelope:

@@ -18,8 +18,7 @@ from pydantic import Field, StringConstraints
 from tfimg.attestations import attach, envelopes
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.predicates import SignedResult, read_result
-from tfimg.core import errors, text
-from tfimg.core.documents import Digest, Document, InvalidDocument, validate_model
+from tfimg.core import documents, errors, text
 from tfimg.registry.documents import Reader
 
 MAX_TAGS = 100  # tags in one statement. An image has at most six: its build, its identifier and four aliases
@@ -29,14 +28,14 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Reason = Literal["publish", "rollback"]
 
 
-class TagMove(Document):
+class TagMove(documents.Document):
     """A tag that is to point to the image; `previous` is the digest that it pointed to, None for a new tag."""
 
     tag: Tag
-    previous: Digest | None
+    previous: documents.Digest | None
 
 
-class Promotion(Document):
+class Promotion(documents.Document):
     """The predicate of a promotion. `tfimg` is the version that made it."""
 
     repository: Repository
@@ -45,19 +44,19 @@ class Promotion(Document):
     publisher: Text
     reason: Reason
     tfimg: Text
-    cancels: Annotated[tuple[Digest, ...], Field(max_length=MAX_TAGS)] = ()
+    cancels: Annotated[tuple[documents.Digest, ...], Field(max_length=MAX_TAGS)] = ()
 
     def previous(self, tag: str) -> str | None:
         return next(move.previous for move in self.tags if move.tag == tag)
 
 
-class Withdrawal(Document):
+class Withdrawal(documents.Document):
     """The predicate of a withdrawal. `tags` is None for the whole digest, whatever its repository."""
 
     repository: Repository
     tags: Annotated[tuple[Tag, ...], Field(min_length=1, max_length=MAX_TAGS)] | None
     reason: Text
-    replacement: Digest | None
+    replacement: documents.Digest | None
     time: envelopes.Time
     publisher: Text
 
@@ -204,11 +203,13 @@ def _signed(
 ) -> tuple[SignedPredicate[Predicate], ...]:
     try:
         found = [
-            SignedPredicate(statement=one.statement, signer=one.signer, predicate=validate_model(model, one.predicate))
+            SignedPredicate(
+                statement=one.statement, signer=one.signer, predicate=documents.validate_model(model, one.predicate)
+            )
             for one in genuine
             if one.predicate_type == kind
         ]
-    except InvalidDocument as error:
+    except documents.InvalidDocument as error:
         raise errors.TamperedError(
             f"A {kind.rpartition(':')[2]} of {image} is invalid: {error}.",
             next_step="A newer tfimg may have signed it: read it with that version.",
@@ -220,16 +221,6 @@ def require_not_withdrawn(statements: ImageStatements, *, image: str, repository
     """Raise `WithdrawnError` if the whole image or this tag of the repository is withdrawn."""
     if withdrawals := statements.in_force(repository, tag):
         raise withdrawn_error(withdrawals[0].predicate, image=image)
-
-
-def require_promoted(statements: ImageStatements, *, image: str, repository: str, tag: str | None) -> None:
-    """Raise `PolicyViolation` for a tag that no promotion names; `repository` is the origin of a mirror."""
-    if tag and not statements.promotions_of(repository, tag):
-        raise errors.PolicyViolation(
-            f"{image} has attestations, but no signed promotion that gives it the tag {tag} of {repository}.",
-            next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
-            "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
-        )
 
 
 def withdrawn_error(withdrawal: Withdrawal, *, image: str) -> errors.WithdrawnError:

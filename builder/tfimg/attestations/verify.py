@@ -83,13 +83,18 @@ def verify(
     """
     attestations = read_attestations(registry, reference, keys, policy)
     image, digest = attestations.image, attestations.digest
-    name = tag or ("" if _is_digest(reference) else reference)
+    name = tag or ("" if reference.startswith("sha256:") else reference)
     known = promotions.read_statements(attestations.statements, image=image)
     repository = policy.origin or registry.repository
     if not policy.allow_withdrawn:
         promotions.require_not_withdrawn(known, image=image, repository=repository, tag=name)
     outcome, signer = judge_results(attestations, policy, name, now)
-    promotions.require_promoted(known, image=image, repository=repository, tag=name)
+    if name and not known.promotions_of(repository, name):
+        raise PolicyViolation(
+            f"{image} has attestations, but no signed promotion that gives it the tag {name} of {repository}.",
+            next_step="Anyone who can write to the registry could have moved the tag. For a mirror, name the "
+            "publisher's repository with --origin; otherwise ask the publisher, or verify by digest.",
+        )
     return VerifiedImage(image=image, digest=digest, outcome=outcome, signer=signer, statements=attestations.statements)
 
 
@@ -98,9 +103,10 @@ def read_attestations(
 ) -> ImageAttestations:
     """Resolve a tag or digest and return what trusted keys signed about the image. Raises as `verify`."""
     accepted = policy.accepted_keys(keys)
-    image = f"{registry.repository}{'@' if _is_digest(reference) else ':'}{reference}"
+    is_digest = reference.startswith("sha256:")
+    image = f"{registry.repository}{'@' if is_digest else ':'}{reference}"
     digest = require_manifest(registry, reference).digest
-    if _is_digest(reference) and digest != reference:
+    if is_digest and digest != reference:
         raise TamperedError(
             f"The registry's answer for {image} has the digest {digest}.",
             next_step="Do not use it: the registry, or a proxy before it, changes what it sends.",
@@ -149,10 +155,6 @@ def find_tag_mismatch(result: SignedResult, attestations: ImageAttestations, tag
         f"{attestations.image} is {result.identifier}, but its tag {tag} states {stated or str(device).upper()}.",
         next_step="The tag was moved to another image: ask its publisher, or see `tfimg history`.",
     )
-
-
-def _is_digest(reference: str) -> bool:
-    return reference.startswith("sha256:")
 
 
 def judge_results(attestations: ImageAttestations, policy: Policy, tag: str, now: datetime) -> tuple[SignedResult, str]:

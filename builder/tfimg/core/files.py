@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import FileError
+from tfimg.core import cancellation, errors
 
 BUFFER_BYTES = 1 << 20  # bytes that `open_chunks` reads ahead
 
@@ -49,18 +48,18 @@ def read_pieces(path: Path) -> Iterator[bytes]:
     """Yield a file in pieces of 1 MiB at most. Raises `Interrupted` if the work of this thread was cancelled."""
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
-            raise_if_cancelled()
+            cancellation.raise_if_cancelled()
             yield piece
 
 
 def read_limited(name: str | Path, max_bytes: int, *, next_step: str) -> bytes:
     """Return the content of a file that a user named. Raises `FileError` if it is not a file, or is too large."""
     if not Path(name).is_file():
-        raise FileError(f"{name} is not a file.", next_step=next_step)
+        raise errors.FileError(f"{name} is not a file.", next_step=next_step)
     with Path(name).open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise FileError(f"{name} is larger than {max_bytes >> 10:,} KiB.", next_step=next_step)
+        raise errors.FileError(f"{name} is larger than {max_bytes >> 10:,} KiB.", next_step=next_step)
     return content
 
 

@@ -1,8 +1,14 @@
 """Levels of proof of an image."""
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
+
+
+def _by_order(compare: Callable[[int, int], bool]) -> Callable[[Any, str], bool]:
+    """Return a comparison of levels, which would otherwise be that of their names."""
+    return lambda level, other: compare(ORDER.index(level), ORDER.index(other))
 
 
 class Level(StrEnum):
@@ -15,17 +21,8 @@ class Level(StrEnum):
 
     __repr__ = str.__repr__  # as pydantic's messages name a value
 
-    def __lt__(self, other: str) -> bool:
-        return ORDER.index(self) < ORDER.index(other)
-
-    def __le__(self, other: str) -> bool:
-        return ORDER.index(self) <= ORDER.index(other)
-
-    def __gt__(self, other: str) -> bool:
-        return ORDER.index(self) > ORDER.index(other)
-
-    def __ge__(self, other: str) -> bool:
-        return ORDER.index(self) >= ORDER.index(other)
+    __lt__, __le__ = _by_order(operator.lt), _by_order(operator.le)
+    __gt__, __ge__ = _by_order(operator.gt), _by_order(operator.ge)
 
 
 ORDER: tuple[str, ...] = tuple(Level)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tfimg.core.errors import LockError, TfimgError, UsageError
-from tfimg.core.process import CommandFailed, run
+from tfimg.core import errors, process
 from tfimg.core.text import list_first
 
 _PACKAGE = Path(__file__).parents[1]
@@ -63,7 +62,7 @@ class Workspace:
         """Return the text of each lock file by layer. Raises `LockError` if the image has no lock."""
         files = sorted(self.locks(identifier).glob("*.txt"))
         if not files:
-            raise LockError(
+            raise errors.LockError(
                 f"{identifier} has no lock under {self.images / 'locks'}.",
                 next_step=f"Write it with `tfimg matrix lock {identifier}`.",
             )
@@ -75,7 +74,7 @@ class Workspace:
         if len(missing) > 1:
             # Each release in its variant: `2.18.1` or `2.18.1-jupyter`.
             patterns = dict.fromkeys(re.sub(r"-.*?(-[a-z]+)?$", r"\1", name) for name in missing)
-            raise LockError(
+            raise errors.LockError(
                 f"{len(missing)} images have no lock under {self.images / 'locks'}: {list_first(missing, limit=3)}.",
                 next_step=f"Write them with `tfimg matrix lock {' '.join(patterns)}`.",
             )
@@ -94,9 +93,9 @@ class Workspace:
         git = ["git", "-C", str(self.root)]
         try:
             # An installed package may be inside of another project's checkout.
-            run([*git, "ls-files", "--error-unmatch", "matrix.yaml"])
-            return run([*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]).strip()
-        except (CommandFailed, FileNotFoundError):
+            process.run([*git, "ls-files", "--error-unmatch", "matrix.yaml"])
+            return process.run([*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]).strip()
+        except (process.CommandFailed, FileNotFoundError):
             return None
 
 
@@ -105,24 +104,19 @@ def find_workspace(environ: Mapping[str, str]) -> Workspace:
 
     Raises `UsageError` if `TFIMG_WORKSPACE` is not a workspace.
     """
-    if named := environ.get("TFIMG_WORKSPACE"):
-        if not _is_workspace(Path(named)):
-            raise UsageError(
-                f"TFIMG_WORKSPACE is {named}, which does not contain matrix.yaml and images/.",
-                next_step="Name a folder that does, or unset it.",
-            )
-        return Workspace(root=Path(named))
-    for root in (_PACKAGE.parents[1], _PACKAGE / "data"):
-        if _is_workspace(root):
+    named = environ.get("TFIMG_WORKSPACE")
+    for root in (Path(named),) if named else (_PACKAGE.parents[1], _PACKAGE / "data"):
+        if (root / "matrix.yaml").is_file() and (root / "images").is_dir():
             return Workspace(root=root)
-    raise TfimgError(
+    if named:
+        raise errors.UsageError(
+            f"TFIMG_WORKSPACE is {named}, which does not contain matrix.yaml and images/.",
+            next_step="Name a folder that does, or unset it.",
+        )
+    raise errors.TfimgError(
         f"matrix.yaml and images/ are neither beside {_PACKAGE} nor inside it: the installation is incomplete.",
         next_step="Install tfimg again.",
     )
-
-
-def _is_workspace(root: Path) -> bool:
-    return (root / "matrix.yaml").is_file() and (root / "images").is_dir()
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:

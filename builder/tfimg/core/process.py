@@ -94,7 +94,12 @@ def stream_stderr(
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a chunk may end inside of a character
     try:
         with on_cancel(lambda: stop_process(child)):
-            while chunk := _read(child.stderr.fileno(), on_silence, silence):
+            while True:
+                while not select.select([child.stderr], [], [], silence)[0]:
+                    on_silence()
+                chunk = os.read(child.stderr.fileno(), 65536)
+                if not chunk:
+                    break
                 yield decoder.decode(chunk)
             if rest := decoder.decode(b"", final=True):
                 yield rest
@@ -113,12 +118,6 @@ def _start(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     gets the time to.
     """
     return subprocess.Popen(list(argv), stderr=subprocess.PIPE, start_new_session=True, **options)
-
-
-def _read(stream: int, on_silence: Callable[[], object], silence: float | None) -> bytes:
-    while not select.select([stream], [], [], silence)[0]:
-        on_silence()
-    return os.read(stream, 65536)
 
 
 def stop_process(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:

@@ -50,23 +50,20 @@ class RetryPolicy:
 
     def retry_transient(self, attempt: Callable[[], T]) -> T:
         """Call `attempt`, and again after a `TransientError`. Raises the error of the last attempt."""
-
         try:
-            return self._retrying(
-                tenacity.retry_if_exception(lambda e: isinstance(e, TransientError) and e.after <= MAX_RETRY_AFTER)
-            )(attempt)
+            return self.retry_on((TransientError,), attempt)
         except TransientError as transient:
             raise transient.error from None
 
     def retry_on(self, errors: tuple[type[Exception], ...], attempt: Callable[[], T]) -> T:
         """Call an idempotent `attempt`, and again after one of the errors. Raises that of the last attempt."""
-        return self._retrying(tenacity.retry_if_exception_type(errors))(attempt)
-
-    def _retrying(self, retry: tenacity.retry_if_exception) -> tenacity.Retrying:
-        return tenacity.Retrying(
-            retry=retry,
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, errors) and getattr(error, "after", 0.0) <= MAX_RETRY_AFTER
+            ),
             stop=tenacity.stop_after_attempt(self.attempts),
             wait=tenacity.wait_exception(lambda error: getattr(error, "after", 0.0)) + self.backoff,
             sleep=self.sleep,
             reraise=True,
         )
+        return retrying(attempt)

@@ -101,8 +101,7 @@ class TarReader:
         start, extended = self._position, False
         records: dict[str, str] = {}
         while (block := self._block()) is not None:
-            member = self._parse_header(block)
-            kind = block[156:157]
+            member, kind = self._parse_header(block), block[156:157]
             if kind not in EXTENDED:
                 return self._apply(member, kind, records, start)
             if self._position - start + member.size > MAX_EXTENDED:

@@ -14,8 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, StringConstraints
 
-from tfimg.core import errors
-from tfimg.core.documents import Digest, Document, InvalidDocument, parse_document, validate_model
+from tfimg.core import documents, errors
 from tfimg.core.text import escape_unprintable
 from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, GPU, Device
@@ -33,7 +32,7 @@ LOCK_LABEL = f"{WHEEL_LABEL}.lock"
 """The lock of a custom image, without extra packages, which have a label of their own."""
 
 
-class ImageFacts(Document):
+class ImageFacts(documents.Document):
     """What decides a custom image beside the matrix: what its wheel and options state, and the day of its lock."""
 
     tensorflow: Annotated[str, StringConstraints(max_length=60), AfterValidator(lambda value: str(Version(value)))]
@@ -129,9 +128,9 @@ def read_custom_labels(matrix: schema.Matrix, labels: Mapping[str, str]) -> Imag
     if FACTS_LABEL not in labels:
         return None
     try:
-        facts = parse_document(ImageFacts, labels[FACTS_LABEL].encode(), max_bytes=MAX_LABEL)
-        lock = parse_document(dict[str, str], labels.get(LOCK_LABEL, "").encode(), max_bytes=MAX_LABEL)
-        sha256 = validate_model(Digest, labels.get(WHEEL_LABEL)).removeprefix("sha256:")
+        facts = documents.parse_document(ImageFacts, labels[FACTS_LABEL].encode(), max_bytes=MAX_LABEL)
+        lock = documents.parse_document(dict[str, str], labels.get(LOCK_LABEL, "").encode(), max_bytes=MAX_LABEL)
+        sha256 = documents.validate_model(documents.Digest, labels.get(WHEEL_LABEL)).removeprefix("sha256:")
         if unknown := sorted(lock.keys() - (SHARED_FILES.keys() - {"own"})):
             raise ValueError(f"{LOCK_LABEL} has the part {unknown[0]!r}.")
         found = {package.name: (package.version, package.sha256) for package in read_packages(lock)}
@@ -268,7 +267,7 @@ def make_custom_spec(matrix: schema.Matrix, facts: WheelFacts, given: GivenFacts
     and_cuda = {name: specifier for name, specifier in every.items() if name.startswith("nvidia-")}
     try:
         gpu = _make_gpu(matrix, facts, given, row, and_cuda) if device == GPU else None
-        image = validate_model(
+        image = documents.validate_model(
             ImageFacts,
             {
                 "tensorflow": str(facts.version),
@@ -282,7 +281,7 @@ def make_custom_spec(matrix: schema.Matrix, facts: WheelFacts, given: GivenFacts
                 "libraries": _list_libraries(matrix, gpu, and_cuda) if gpu else {},
             },
         )
-    except InvalidDocument as error:
+    except documents.InvalidDocument as error:
         raise errors.InvalidWheel(
             f"{facts.file.name} states what no image can have: {escape_unprintable(str(error))}.",
             next_step="Correct its METADATA or build_info.py where TensorFlow is built.",
@@ -330,7 +329,7 @@ def _make_gpu(
     listed = facts.build.get("cuda_compute_capabilities")
     names = listed if isinstance(listed, list) else []
     architectures = (name for name in names if re.fullmatch(r"(sm|compute)_\d{2,3}a?", name))
-    return validate_model(
+    return documents.validate_model(
         schema.Gpu,
         {
             "cuda": cuda,

@@ -22,11 +22,8 @@ from packaging.tags import Tag, parse_tag
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.errors import FileError, HashMismatchError, NetworkError, NotTensorFlowWheel, UsageError
-from tfimg.core.files import hash_file, wait_for_lock
-from tfimg.index import client
-from tfimg.index.network import LimitExceeded, read_chunks
+from tfimg.core import cancellation, errors, files
+from tfimg.index import client, network
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
 from tfimg.matrix.schema import PLATFORM_OF, PLATFORMS, PROCESSORS, Platform, minor_version
 
@@ -49,7 +46,7 @@ MAX_CONDITIONS = 1000  # of the versions in all requirements, which compare each
 MAX_MODULE = 1 << 20  # bytes of a module that is read: those of 2.15.1 and 2.21.0 have 140 kB or more
 MAX_MODULES = 30  # that are read, the smallest first: in 2.21.0 the tenth names its Python
 
-_LIBRARY = re.compile(r"[^/]+\.so(\.[\w.]+)?")
+_LIBRARY = re.compile(r"[^/]\.so(\.[\w.]+)?\Z")
 # pybind11 compares the Python that a module was compiled for with the running one (PYBIND11_CHECK_PYTHON_VERSION).
 _PYTHON_CHECK = b"module was compiled for Python"
 _PYTHON = re.compile(rb"\0(3\.\d{1,2})\0")
@@ -130,7 +127,7 @@ def read_facts(file: Path) -> WheelFacts:
         cudnn = ".".join(_find_definition(header, f"CUDNN_{part}") for part in ("MAJOR", "MINOR"))
         return WheelFacts(
             file=file,
-            sha256=hash_file(file),
+            sha256=files.hash_file(file),
             name=name,
             version=version,
             tags=tags,
@@ -144,12 +141,12 @@ def read_facts(file: Path) -> WheelFacts:
 
 def _require_tensorflow(file: Path, archive: WheelZip, name: str) -> None:
     """Raise `NotTensorFlowWheel` for a wheel without the package `tensorflow` or without its libraries."""
-    has_libraries = any(_is_library(path) for path in archive.files if path.startswith("tensorflow/"))
+    has_libraries = any(_LIBRARY.search(path) for path in archive.files if path.startswith("tensorflow/"))
     if PACKAGE in archive.files and has_libraries:
         return
     lacks = "shared libraries" if PACKAGE in archive.files else PACKAGE
     depends = " It may only depend on the package that has them." if name.startswith("tensorflow") else ""
-    raise NotTensorFlowWheel(
+    raise errors.NotTensorFlowWheel(
         f"{file.name} is a wheel of {name[:100]!r} without {lacks}.{depends}",
         next_step="Name a wheel that contains TensorFlow for Linux, such as the result of its build_pip_package.",
     )
@@ -162,13 +159,9 @@ def _platform(tag: str) -> str:
     return PLATFORM_OF[processor] if processor and is_linux else tag
 
 
-def _is_library(path: str) -> bool:
-    return _LIBRARY.fullmatch(path.rpartition("/")[2]) is not None
-
-
 def _find_compiled_python(archive: WheelZip) -> str | None:
     """Return the Python that the first of the smallest modules says it was compiled for; None if none says."""
-    modules = [item for path, item in archive.files.items() if _is_library(path) and item.file_size <= MAX_MODULE]
+    modules = [item for path, item in archive.files.items() if _LIBRARY.search(path) and item.file_size <= MAX_MODULE]
     for item in sorted(modules, key=lambda item: item.file_size)[:MAX_MODULES]:
         content = archive.read(item.filename, MAX_MODULE)
         if _PYTHON_CHECK in content and (match := _PYTHON.search(content)):
@@ -244,7 +237,7 @@ def parse_address(text: str) -> WheelAddress:
     match = _SHA256.fullmatch(fragment.lower())
     shown = re.sub(r"//[^/@]*@", "//", place)  # without a password
     if mark and not match:
-        raise UsageError(
+        raise errors.UsageError(
             f"--wheel {shown}: what follows # is not sha256= and 64 hexadecimal digits.",
             next_step="`sha256sum FILE` prints the digits.",
         )
@@ -252,16 +245,16 @@ def parse_address(text: str) -> WheelAddress:
     is_url = re.match(r"[a-z][a-z0-9+.-]*://", place, re.IGNORECASE) is not None
     address = WheelAddress(file=None if is_url else Path(place), url=place if is_url else None, sha256=sha256)
     if is_url and urlsplit(place).scheme not in ("http", "https"):
-        raise UsageError(
+        raise errors.UsageError(
             f"--wheel {shown} is not an address of https or http.", next_step="Name such an address, or a file."
         )
     if is_url and sha256 is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"--wheel {shown} has no hash: anybody who changes the file would change the image.",
             next_step="Append #sha256= and the hash that the wheel's publisher states.",
         )
     if not _FILENAME.fullmatch(address.name):
-        raise UsageError(
+        raise errors.UsageError(
             f"--wheel {shown} is not a wheel: its name does not end in .whl, or has other characters than a wheel's.",
             next_step="Name a file such as tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl.",
         )
@@ -278,21 +271,21 @@ def find_wheel(
     """
     if address.file:
         if not address.file.is_file():
-            raise FileError(
+            raise errors.FileError(
                 f"--wheel {address.file} is not a file.", next_step="Name the file of a wheel, or its address."
             )
-        if address.sha256 and (found := hash_file(address.file)) != address.sha256:
+        if address.sha256 and (found := files.hash_file(address.file)) != address.sha256:
             raise _mismatch(address.file.name, found, address.sha256)
         return address.file.resolve()
     folder = cache / str(address.sha256)
     wheel = folder / address.name
-    with wait_for_lock(cache / "locks" / str(address.sha256), raise_if_cancelled):
-        if not wheel.is_file() or hash_file(wheel) != address.sha256:
+    with files.wait_for_lock(cache / "locks" / str(address.sha256), cancellation.raise_if_cancelled):
+        if not wheel.is_file() or files.hash_file(wheel) != address.sha256:
             folder.mkdir(parents=True, exist_ok=True)
             on_download(address.name)
             partial = folder / "partial"
             _download(str(address.url), partial, open_index(str(address.url)))
-            found = hash_file(partial)
+            found = files.hash_file(partial)
             if found != address.sha256:
                 partial.unlink()
                 raise _mismatch(address.name, found, str(address.sha256))
@@ -300,8 +293,8 @@ def find_wheel(
     return wheel
 
 
-def _mismatch(name: str, found: str, expected: str) -> HashMismatchError:
-    return HashMismatchError(
+def _mismatch(name: str, found: str, expected: str) -> errors.HashMismatchError:
+    return errors.HashMismatchError(
         f"{name} has sha256 {found}, and --wheel names {expected}.",
         next_step="Compare both with what the wheel's publisher states; do not build until you know who changed it.",
     )
@@ -325,9 +318,9 @@ def _download(url: str, partial: Path, index: client.Index) -> None:
                 error.filename = str(partial)
                 raise
             has_grown = partial.exists() and partial.stat().st_size > before
-            if not has_grown or isinstance(error, LimitExceeded):
+            if not has_grown or isinstance(error, network.LimitExceeded):
                 raise client.make_network_error(f"the wheel {what}", error, source="its server") from None
-    raise NetworkError(
+    raise errors.NetworkError(
         f"The connection was cut {MAX_RESUMES} times while {what} was downloaded.",
         next_step="Run the same command again: it continues where it was interrupted.",
     )
@@ -343,12 +336,12 @@ def _append(url: str, partial: Path, offset: int, index: client.Index) -> bool:
         length = response.headers.get("Content-Length", "")
         expected = start + int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
         if expected and expected > client.MAX_WHEEL:
-            raise LimitExceeded(f"it has {expected} bytes, and at most {client.MAX_WHEEL} are allowed")
+            raise network.LimitExceeded(f"it has {expected} bytes, and at most {client.MAX_WHEEL} are allowed")
         with partial.open("r+b" if start else "wb") as sink:
             sink.seek(start)
-            for chunk in read_chunks(response, client.GRACE_SECONDS, client.MIN_RATE):
-                raise_if_cancelled()
+            for chunk in network.read_chunks(response, client.GRACE_SECONDS, client.MIN_RATE):
+                cancellation.raise_if_cancelled()
                 if sink.tell() + len(chunk) > client.MAX_WHEEL:
-                    raise LimitExceeded(f"it has more than {client.MAX_WHEEL} bytes")
+                    raise network.LimitExceeded(f"it has more than {client.MAX_WHEEL} bytes")
                 sink.write(chunk)
             return expected is None or sink.tell() >= expected

@@ -37,9 +37,7 @@ from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
 from requests.utils import get_netrc_auth
 from urllib3.exceptions import HTTPError
 
-from tfimg.core.documents import Document, describe_problem, parse_document, validate_model
-from tfimg.core.errors import InvalidWheel, NetworkError
-from tfimg.core.retry import ATTEMPTS, RetryPolicy
+from tfimg.core import documents, errors, retry
 from tfimg.core.text import escape_unprintable, parse_time, truncate
 from tfimg.index.network import DirectSession, read_chunks, retry_request
 
@@ -72,7 +70,7 @@ def read_body(response: requests.Response, limit: int) -> bytes:
     return b"".join(read_stream(response, limit))
 
 
-def make_network_error(what: str, error: Exception, *, source: str = "the package index") -> NetworkError:
+def make_network_error(what: str, error: Exception, *, source: str = "the package index") -> errors.NetworkError:
     """Return the error for something that could not be read from an index, or from another server."""
     # A failed connection wraps the message of the operating system.
     reason = getattr(error.args[0], "reason", None) if error.args else None
@@ -80,7 +78,7 @@ def make_network_error(what: str, error: Exception, *, source: str = "the packag
     # An index may send characters that change a terminal, and its address may contain a password.
     line = escape_unprintable(truncate(" ".join(text.split())))
     why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
-    return NetworkError(
+    return errors.NetworkError(
         f"Cannot read {what} from {source}: {why}",
         next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
     )
@@ -114,7 +112,7 @@ class SourceArchive:
     requires_python: str | None
 
 
-class _Page(Document):
+class _Page(documents.Document):
     api_version: Annotated[str, Field(validation_alias=AliasPath("meta", "api-version"), pattern=r"^1\.[0-9]+$")]
     files: list[dict[str, Any]]
 
@@ -127,13 +125,13 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
     """
     kind = response.headers.get("content-type", "").lower()
     if "json" in kind:
-        page = parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
+        page = documents.parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
         files = [file for file in page.files if _is_wheel(file.get("filename"))]
         sources = [found for file in page.files if (found := _parse_source(file.get("filename"), file, response.url))]
         try:
             return [DistributionPackage.from_json_data(file, base_url=response.url) for file in files], sources
         except ValidationError as error:
-            raise ValueError(f"a file is invalid: {describe_problem(error)}") from None
+            raise ValueError(f"a file is invalid: {documents.describe_problem(error)}") from None
     if "html" not in kind:
         response.close()
         raise ValueError(f"its answer is {kind or 'of no type'}")
@@ -143,7 +141,7 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
         parser.feed(read_body(response, MAX_HTML).decode(errors="replace"))
     except AssertionError as error:  # of Python's parser, for `<![`
         raise ValueError(f"its page is not HTML: {error}") from None
-    sources = [found for name, url in parser.others if (found := _parse_source(name, _read_link(url), url))]
+    sources = [found for name, file in parser.others if (found := _parse_source(name, file, response.url))]
     return [DistributionPackage.from_link(link) for link in parser.links], sources
 
 
@@ -177,19 +175,13 @@ def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArc
     )
 
 
-def _read_link(url: str) -> dict[str, Any]:
-    """Return what the address of a link says of its file (PEP 503): the hash."""
-    algorithm, _, digest = url.partition("#")[2].partition("=")
-    return {"url": url, "hashes": {algorithm: digest}}
-
-
 def count_tags(text: str) -> int:
     """Return how many tags a text such as `cp310.cp311-abi3-linux_x86_64`, or the end of a file name, stands for."""
     return math.prod(part.count(".") + 1 for part in text.split("-")[-3:])
 
 
 class _Links(HTMLParser):
-    """Collects links to wheels; the last part of an address is the file's name (PEP 503).
+    """Collects links: the last part of an address is the file's name, its fragment may be the hash (PEP 503).
 
     In linear time: Beautiful Soup, with which pypi-simple reads pages, takes quadratic time for nested links.
     """
@@ -198,7 +190,7 @@ class _Links(HTMLParser):
         super().__init__()
         self.base = base
         self.links: list[Link] = []
-        self.others: list[tuple[str, str]] = []
+        self.others: list[tuple[str, dict[str, Any]]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
@@ -211,7 +203,8 @@ class _Links(HTMLParser):
         elif _is_wheel(name):
             self.links.append(Link(name, url, attributes))
         else:
-            self.others.append((name, url))
+            algorithm, _, digest = url.partition("#")[2].partition("=")
+            self.others.append((name, {"url": url, "hashes": {algorithm: digest}}))
 
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
@@ -266,7 +259,7 @@ def read_file_requires(wheel: Path) -> tuple[str, ...]:
             name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
             return parse_requires(_read_member(archive, name, MAX_METADATA))
     except (*UNREADABLE, StopIteration) as error:
-        raise InvalidWheel(
+        raise errors.InvalidWheel(
             f"{wheel.name} has no metadata that can be read: {escape_unprintable(truncate(str(error)))}",
             next_step="Copy, download or build it again.",
         ) from None
@@ -304,7 +297,7 @@ def parse_build_info(text: str) -> Mapping[str, Any]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "build_info":
                 value = node.value
                 literal = value.args[0] if isinstance(value, ast.Call) and value.args else value
-                return validate_model(BuildInfo, dict(ast.literal_eval(literal)))
+                return documents.validate_model(BuildInfo, dict(ast.literal_eval(literal)))
     except (SyntaxError, TypeError, RecursionError, MemoryError):
         pass  # not Python, not a dictionary, or nested too deeply
     raise ValueError(f"{BUILD_INFO} assigns no build_info")
@@ -368,7 +361,12 @@ class Index:
     """
 
     def __init__(
-        self, url: str, *, ca: str | None = None, proxies: Mapping[str, str] | None = None, attempts: int = ATTEMPTS
+        self,
+        url: str,
+        *,
+        ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        attempts: int = retry.ATTEMPTS,
     ) -> None:
         try:
             self._origin = _origin(url)
@@ -378,7 +376,7 @@ class Index:
         named = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
         self._auth = named or get_netrc_auth(url)
         self._url = _without_credentials(url).rstrip("/")
-        self._retries = RetryPolicy(attempts=attempts)
+        self._retries = retry.RetryPolicy(attempts=attempts)
         self._pages: dict[str, ProjectPage] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -443,7 +441,7 @@ class Index:
                 requires = parse_requires(_read_member(archive, metadata, MAX_METADATA))
                 return WheelMetadata(requires=requires, build=parse_build_info(text.decode()) if text else None)
         except RangeNotSupported:
-            raise NetworkError(
+            raise errors.NetworkError(
                 f"The package index does not support range requests, which reading {wheel.filename} needs.",
                 next_step="Name an index that answers range requests: UV_DEFAULT_INDEX, or index-url of pip.",
             ) from None

@@ -24,9 +24,7 @@ from requests.adapters import HTTPAdapter
 from requests.utils import should_bypass_proxies
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.process import CommandFailed, python_module_command, run
-from tfimg.core.retry import RetryPolicy
+from tfimg.core import cancellation, process, retry
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 UV_RESOLUTION = re.compile(r"UV_(?!CACHE_DIR|HTTP_TIMEOUT|SYSTEM_CERTS|NATIVE_TLS|INDEX_|KEYRING_PROVIDER)")
@@ -77,10 +75,11 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
         proxies |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
     index = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or pip.get("index-url")
     extra = (environ.get("UV_INDEX") or environ.get("UV_EXTRA_INDEX_URL") or pip.get("extra-index-url") or "").split()
-    reachable = [url for url in extra if not _on_disk(url)]
-    left_out = [f"extra index {url}: it is a folder of this host" for url in extra if _on_disk(url)]
+    on_disk = {url for url in (*extra, index or "") if "://" not in url or url.startswith("file:")}
+    reachable = [url for url in extra if url not in on_disk]
+    left_out = [f"extra index {url}: it is a folder of this host" for url in extra if url in on_disk]
     variables: dict[str, str] = {}
-    if index and _on_disk(index):
+    if index and index in on_disk:
         left_out.append(f"index {index}: it is a folder of this host")
     elif index:
         variables |= {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index}
@@ -100,15 +99,11 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
     )
 
 
-def _on_disk(url: str) -> bool:
-    return "://" not in url or url.startswith("file:")
-
-
 def read_pip_settings() -> dict[str, str]:
     """Return pip's effective settings by option; none if pip is not installed."""
     try:
-        listed = run([*python_module_command("pip"), "--disable-pip-version-check", "config", "list"])
-    except CommandFailed:
+        listed = process.run([*process.python_module_command("pip"), "--disable-pip-version-check", "config", "list"])
+    except process.CommandFailed:
         return {}
     return parse_pip_settings(listed)
 
@@ -169,7 +164,7 @@ def read_chunks(
 
 
 def retry_request(
-    session: requests.Session, method: str, url: str, policy: RetryPolicy, **options: Any
+    session: requests.Session, method: str, url: str, policy: retry.RetryPolicy, **options: Any
 ) -> requests.Response:
     """Return the streamed response to an idempotent request, which is sent again if it fails for the moment.
 
@@ -177,7 +172,7 @@ def retry_request(
     """
 
     def attempt() -> requests.Response:
-        raise_if_cancelled()
+        cancellation.raise_if_cancelled()
         response = session.request(method, url, stream=True, **options)
         if response.status_code in TRANSIENT_STATUSES:
             response.close()

@@ -19,15 +19,11 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from tfimg.attestations.attach import CollectedEnvelope, filter_verified
+from tfimg.attestations import attach, promotions, verify
 from tfimg.attestations.keys import VerifyingKey, fingerprints, read_verifying_key
 from tfimg.attestations.policy import Policy
-from tfimg.attestations.promotions import read_statements, require_not_withdrawn
-from tfimg.attestations.verify import ImageAttestations, VerifiedImage, judge_results, read_attestations, read_results
-from tfimg.core import errors
-from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core import cancellation, errors, tar
 from tfimg.core.documents import InvalidDocument, blob_path, digest_of, parse_document
-from tfimg.core.tar import BLOCK, END, PIECE, stream_member
 from tfimg.core.text import list_first, quote_value
 from tfimg.engine.interface import Engine
 from tfimg.registry import documents
@@ -65,8 +61,8 @@ class _Part:
         with open_plain(self.path) as file:
             file.seek(self.offset)
             left = self.size
-            while left and (piece := file.read(min(PIECE, left))):
-                raise_if_cancelled()
+            while left and (piece := file.read(min(tar.PIECE, left))):
+                cancellation.raise_if_cancelled()
                 left -= len(piece)
                 yield piece
 
@@ -257,7 +253,7 @@ class LayoutFile:
 
     @property
     def tar_size(self) -> int:
-        return BLOCK + self.size + -self.size % BLOCK
+        return tar.BLOCK + self.size + -self.size % tar.BLOCK
 
     def read(self) -> Iterator[bytes]:
         """Yield the content. Raises `TamperedError` if its size is wrong."""
@@ -273,9 +269,6 @@ class LayoutFile:
                 next_step="Push the image again.",
             )
 
-    def stream(self) -> Iterator[bytes]:
-        return stream_member(self.name, self.size, self.read())
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageLayout:
@@ -288,12 +281,12 @@ class ImageLayout:
     @property
     def size(self) -> int:
         """Bytes of the layout as a tar, and nearly as many as those of the folder."""
-        return sum(file.tar_size for file in self.files) + len(END)
+        return sum(file.tar_size for file in self.files) + len(tar.END)
 
     def stream(self) -> Iterator[bytes]:
         for file in self.files:
-            yield from file.stream()
-        yield END
+            yield from tar.stream_member(file.name, file.size, file.read())
+        yield tar.END
 
 
 def collect_image(
@@ -445,8 +438,8 @@ def _save_tar(layout: ImageLayout, path: Path, on_progress: OnProgress) -> None:
         size, kept = os.fstat(out.fileno()).st_size, 0
         for file in layout.files:
             start = out.tell()
-            header, padding = stream_member(file.name, file.size, ())
-            is_whole = start + file.tar_size <= size and out.read(BLOCK) == header
+            header, padding = tar.stream_member(file.name, file.size, ())
+            is_whole = start + file.tar_size <= size and out.read(tar.BLOCK) == header
             if not is_whole or _digest(out, file.size) != file.digest or out.read(len(padding)) != padding:
                 out.seek(start)
                 break
@@ -455,8 +448,8 @@ def _save_tar(layout: ImageLayout, path: Path, on_progress: OnProgress) -> None:
         done, total = out.tell(), layout.size
         _require_space(path.parent, total - done)
         for file in layout.files[kept:]:
-            done = _write(out, file.stream(), done, total, on_progress)
-        _write(out, [END], done, total, on_progress)
+            done = _write(out, tar.stream_member(file.name, file.size, file.read()), done, total, on_progress)
+        _write(out, [tar.END], done, total, on_progress)
         partial.replace(path)
 
 
@@ -469,8 +462,8 @@ def _has(path: Path, file: LayoutFile) -> bool:
 
 def _digest(content: BinaryIO, size: int) -> str:
     hashed = hashlib.sha256()
-    while size and (piece := content.read(min(PIECE, size))):
-        raise_if_cancelled()
+    while size and (piece := content.read(min(tar.PIECE, size))):
+        cancellation.raise_if_cancelled()
         hashed.update(piece)
         size -= len(piece)
     return f"sha256:{hashed.hexdigest()}"
@@ -479,7 +472,7 @@ def _digest(content: BinaryIO, size: int) -> str:
 def _write(out: BinaryIO, pieces: Iterable[bytes], done: int, total: int, on_progress: OnProgress) -> int:
     """Write pieces to the disk; return how many bytes of `total` are done then."""
     for piece in pieces:
-        raise_if_cancelled()
+        cancellation.raise_if_cancelled()
         out.write(piece)
         done += len(piece)
         on_progress(done, total)
@@ -552,8 +545,8 @@ def verify_layout(
     *,
     now: datetime,
     name: Reference | None = None,
-    later: Sequence[CollectedEnvelope] = (),
-) -> tuple[VerifiedImage, Reference]:
+    later: Sequence[attach.CollectedEnvelope] = (),
+) -> tuple[verify.VerifiedImage, Reference]:
     """Verify the image of a layout, and return the name to load it as: `name`, or the one that the key signed.
 
     The layout's own names are not signed, and must not decide what counts. Without `name`, every name counts that
@@ -561,9 +554,9 @@ def verify_layout(
     if no statement has that tag, the withdrawals of all. `later` are withdrawals that are newer than the layout. Raises
     as `verify`, and `PolicyViolation` if no promotion gives the image the layout's name.
     """
-    attestations = read_attestations(layout, layout.digest, keys, policy)
-    carried = filter_verified(later, policy.accepted_keys(keys), digest=attestations.digest)
-    known = read_statements((*attestations.statements, *carried), image=attestations.image)
+    attestations = verify.read_attestations(layout, layout.digest, keys, policy)
+    carried = attach.filter_verified(later, policy.accepted_keys(keys), digest=attestations.digest)
+    known = promotions.read_statements((*attestations.statements, *carried), image=attestations.image)
     promoted = {(one.predicate.repository, move.tag) for one in known.promotions for move in one.predicate.tags}
     withdrawn = {(one.predicate.repository, tag) for one in known.withdrawals for tag in one.predicate.tags or ()}
     if policy.origin is not None:
@@ -571,7 +564,7 @@ def verify_layout(
     own = {one for one in promoted | withdrawn if name and one[1] == name.tag}
     try:
         for repository, tag in sorted(own or promoted | withdrawn) or [("", "")]:
-            require_not_withdrawn(known, image=attestations.image, repository=repository, tag=tag)
+            promotions.require_not_withdrawn(known, image=attestations.image, repository=repository, tag=tag)
     except errors.WithdrawnError as error:
         if name or known.in_force("", None):
             raise
@@ -579,8 +572,8 @@ def verify_layout(
         raise errors.WithdrawnError(error.what, next_step=f"{error.next_step} {other}") from None
     target = name or _find_signed_name(layout, attestations, promoted)
     promises = [str(target.tag), *(() if name else sorted(tag for _, tag in promoted))]
-    (outcome, signer), *_ = [judge_results(attestations, policy, tag, now) for tag in promises]
-    verified = VerifiedImage(
+    (outcome, signer), *_ = [verify.judge_results(attestations, policy, tag, now) for tag in promises]
+    verified = verify.VerifiedImage(
         image=attestations.image,
         digest=attestations.digest,
         statements=attestations.statements,
@@ -590,10 +583,12 @@ def verify_layout(
     return verified, target
 
 
-def _find_signed_name(layout: LayoutRegistry, attestations: ImageAttestations, promoted: Collection[Name]) -> Reference:
+def _find_signed_name(
+    layout: LayoutRegistry, attestations: verify.ImageAttestations, promoted: Collection[Name]
+) -> Reference:
     """Return the one promoted name that fits what the layout says; without a tag there, that with the identifier."""
     claimed = layout.claimed_repository
-    tags = {layout.tag} if layout.tag else {result.identifier for result, _ in read_results(attestations)}
+    tags = {layout.tag} if layout.tag else {result.identifier for result, _ in verify.read_results(attestations)}
     found = [one for one in promoted if one[1] in tags and claimed in (None, one[0])]
     if len(found) != 1:
         signed = list_first([":".join(one) for one in sorted(promoted)], limit=6) or "nothing"

@@ -138,7 +138,14 @@ def compare_images(before: Inspection, after: Inspection) -> Comparison:
     return Comparison(
         before=before,
         after=after,
-        changes={kind: _list_changes(values, new[kind]) for kind, values in old.items()},
+        changes={
+            kind: tuple(
+                Change(name=name, before=values.get(name), after=new[kind].get(name))
+                for name in sorted({*values, *new[kind]})
+                if values.get(name) != new[kind].get(name)
+            )
+            for kind, values in old.items()
+        },
         sizes=tuple(
             PartSize(
                 part=part,
@@ -181,14 +188,6 @@ def _list_values(image: Inspection, contents: Contents, report: _Report) -> dict
         "labels": {} if contents.known else image.labels,
         "outcomes": {result.check: result.outcome for result in report.results},
     }
-
-
-def _list_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
-    return tuple(
-        Change(name=name, before=before.get(name), after=after.get(name))
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    )
 
 
 def _group_by_part(layers: Sequence[Layer]) -> dict[str, list[tuple[str, int]]]:

@@ -12,23 +12,21 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator
 
-from tfimg.attestations.attach import collect_envelopes, verify_signatures
-from tfimg.attestations.envelopes import CYCLONEDX, IN_TOTO, REPORT, TEST_RESULT, read_statement
+from tfimg.attestations import attach, envelopes
 from tfimg.attestations.keys import VerifyingKey
-from tfimg.core.documents import Document, InvalidDocument, validate_model
-from tfimg.core.errors import TamperedError, UnlabelledImage
+from tfimg.core import documents, errors
 from tfimg.core.text import format_size, parse_time
 from tfimg.engine.interface import Engine, StoredImage, StoredLayer
 from tfimg.matrix.spec import ExtraPackages
 from tfimg.recipe import labels as recipe
-from tfimg.recipe.layout import describe_layer
+from tfimg.recipe import layout
 from tfimg.registry.documents import Descriptor, Reader, open_image
 from tfimg.validation.report import Inventory
 
 Source = Literal["bill of materials", "inventory", "unknown"]
 
 
-class Component(Document):
+class Component(documents.Document):
     """A component of an image, by its package URL."""
 
     purl: str | None = None
@@ -41,7 +39,7 @@ class Component(Document):
             return None
 
 
-class Bill(Document):
+class Bill(documents.Document):
     """The fields of a CycloneDX bill of materials that are read."""
 
     components: Annotated[tuple[Component, ...], BeforeValidator(lambda value: value or ())] = ()
@@ -78,7 +76,7 @@ def parse_bill_of_materials(bill: Mapping[str, Any], signer: str | None = None) 
     Raises `InvalidDocument`.
     """
     found: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}, "generic": {}}
-    for component in validate_model(Bill, bill).components:
+    for component in documents.validate_model(Bill, bill).components:
         purl = component.parse_purl()
         if purl and purl.type in found and purl.name:
             found[purl.type][purl.name] = purl.version or ""
@@ -160,7 +158,7 @@ class Inspection:
         """The extra packages, as the labels tell them; None also for labels that cannot be read."""
         try:
             return recipe.read_extra_labels(self.labels)
-        except UnlabelledImage:
+        except errors.UnlabelledImage:
             return None
 
     @property
@@ -174,12 +172,12 @@ class Inspection:
 
     @property
     def tested(self) -> Mapping[str, Any] | None:
-        found = self.newest(TEST_RESULT, "finishedOn")
+        found = self.newest(envelopes.TEST_RESULT, "finishedOn")
         return found.predicate if found else None
 
     @property
     def report(self) -> Mapping[str, Any] | None:
-        found = self.newest(REPORT, "date")
+        found = self.newest(envelopes.REPORT, "date")
         return found.predicate if found else None
 
     def to_json(self) -> dict[str, Any]:
@@ -209,8 +207,14 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
     problem = None
     try:
         attestations = tuple(_read_attestations(registry, image.digest, keys))
-    except TamperedError as error:
+    except errors.TamperedError as error:
         problem = str(error)
+    contents = Contents(source="unknown")
+    bills = (one for one in attestations if one.kind == envelopes.CYCLONEDX)
+    for bill in sorted(bills, key=lambda one: one.signer is None):
+        with suppress(documents.InvalidDocument):
+            contents = parse_bill_of_materials(bill.predicate, bill.signer)
+            break
     separator = "@" if reference.startswith("sha256:") else ":"
     minor = ".".join(image.labels.get(f"{recipe.LABEL_PREFIX}tensorflow", "").split(".")[:2])
     likely = (
@@ -227,7 +231,7 @@ def inspect_image(registry: Reader, reference: str, keys: Sequence[VerifyingKey]
         configuration=_list_start_settings((first and first.config.get("config")) or {}),
         platforms=tuple(one.platform for one in image.platforms if one.platform),
         layers=_describe_layers(first.layers, first.labels, history) if first else (),
-        contents=_find_contents(attestations),
+        contents=contents,
         attestations=attestations,
         attestations_problem=problem,
         aliases=tuple(
@@ -260,11 +264,11 @@ def _describe_layers(
     """Describe layers, lowest first: those of tfimg by their label, others by the history's steps."""
     stated = labels.get(recipe.LAYERS_LABEL, "").split()
     # The work directory is not a layer of its own in every engine.
-    fits = len(layers) in (len(stated), len(stated) - 1) and all(map(describe_layer, stated))
+    fits = len(layers) in (len(stated), len(stated) - 1) and all(map(layout.describe_layer, stated))
     parts: Sequence[str | None] = stated if fits else [None] * len(layers)
     steps = history if len(history) == len(layers) else ["not known"] * len(layers)
     return tuple(
-        Layer(digest=layer.digest, size=layer.size, part=part, holds=(part and describe_layer(part)) or step)
+        Layer(digest=layer.digest, size=layer.size, part=part, holds=(part and layout.describe_layer(part)) or step)
         for layer, part, step in zip(layers, parts, steps, strict=False)
     )
 
@@ -275,15 +279,15 @@ def _list_start_settings(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_attestations(registry: Reader, digest: str, keys: Sequence[VerifyingKey]) -> Iterator[Attestation]:
-    for attached in collect_envelopes(registry, digest):
+    for attached in attach.collect_envelopes(registry, digest):
         try:
-            document = read_statement(attached.envelope.payload)
-        except InvalidDocument:
+            document = documents.parse_document(envelopes.StatementDocument, attached.envelope.payload)
+        except documents.InvalidDocument:
             continue  # not a statement about an image
         signer = None
-        if attached.envelope.payload_type == IN_TOTO and attached.envelope.find_signer(keys):
+        if attached.envelope.payload_type == envelopes.IN_TOTO and attached.envelope.find_signer(keys):
             # Raises if it is about another image.
-            (statement,) = verify_signatures([attached], keys, image=digest, digest=digest)
+            (statement,) = attach.verify_signatures([attached], keys, image=digest, digest=digest)
             signer = statement.signer
         yield Attestation(
             kind=document.predicate_type,
@@ -292,13 +296,6 @@ def _read_attestations(registry: Reader, digest: str, keys: Sequence[VerifyingKe
             signer=signer,
             predicate=document.predicate,
         )
-
-
-def _find_contents(attestations: Sequence[Attestation]) -> Contents:
-    for bill in sorted((one for one in attestations if one.kind == CYCLONEDX), key=lambda one: one.signer is None):
-        with suppress(InvalidDocument):
-            return parse_bill_of_materials(bill.predicate, bill.signer)
-    return Contents(source="unknown")
 
 
 SOURCES = {
@@ -311,7 +308,7 @@ def summarize_image(image: Inspection, row: Mapping[str, Any] | None, now: datet
     """Return an image in fields, without its lists; None for those that it lacks. `row` describes its matrix row."""
     labels, contents, extra = image.labels, image.contents, image.extra_packages
     missing_row = f"this matrix has no {image.identifier}" if image.identifier else "the image does not say what it is"
-    result = image.newest(TEST_RESULT, "finishedOn")
+    result = image.newest(envelopes.TEST_RESULT, "finishedOn")
     level = str(result.predicate.get("level")) if result else None
     verified = "which is verified" if contents.signer else "which is not verified"
     name = labels.get(recipe.BASE_NAME_LABEL)  # of a look-alike, with how it was made

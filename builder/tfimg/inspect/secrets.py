@@ -30,16 +30,12 @@ from urllib.parse import quote, quote_plus
 import zstandard
 from isal import igzip_lib
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import MAX_BYTES, InvalidDocument, parse_json
-from tfimg.core.errors import SecretFound
-from tfimg.core.files import open_chunks
-from tfimg.core.tar import InvalidArchive, TarReader
+from tfimg.core import cancellation, documents, errors, files, tar
 from tfimg.core.text import to_plain_text
 from tfimg.engine.export import saved_layers
 
 
-class UnreadableError(InvalidArchive):
+class UnreadableError(tar.InvalidArchive):
     """A part of an image cannot be read completely; the text says why, and becomes a finding."""
 
 
@@ -67,7 +63,7 @@ class Budget:
 
     def add_bytes(self, count: int) -> None:
         """Count bytes of a layer. Raises `LimitReached`, and `Interrupted` on cancellation."""
-        raise_if_cancelled()
+        cancellation.raise_if_cancelled()
         self._bytes += count
         if self._bytes > self.limits.read_bytes:
             raise LimitReached(f"it has more than {self.limits.read_bytes >> 20} MiB")
@@ -312,8 +308,18 @@ class Search:
         for found in self._pattern.finditer(window):
             at = found.start()
             for before, form in self._anchors[window[at : at + ANCHOR]]:
-                if at >= before and _is_match(form, window, at - before):
-                    yield Match(offset=at - before, length=len(form.content), secret=form.secret, form=form.name)
+                # A match never begins before the window: a slice from there has fewer bytes than the form.
+                start, end = at - before, at - before + len(form.content)
+                if form.secret.word:
+                    is_match = (
+                        window[start:end].lower() == form.content
+                        and _BEFORE_WORD.search(window[max(0, start - _CONTEXT) : start]) is not None
+                        and not window[end : end + 1].isalnum()
+                    )
+                else:
+                    is_match = window.startswith(form.content, start)
+                if is_match:
+                    yield Match(offset=start, length=len(form.content), secret=form.secret, form=form.name)
 
     def hide(self, text: str) -> str:
         """Return a text, such as the name of a file, with `…` in place of each secret."""
@@ -321,17 +327,6 @@ class Search:
         for match in sorted(self.matches(bytes(content)), key=lambda match: -match.offset):
             content[match.offset : match.offset + match.length] = "…".encode()
         return content.decode("utf-8", "backslashreplace")
-
-
-def _is_match(form: _Form, window: bytes, start: int) -> bool:
-    end = start + len(form.content)
-    if not form.secret.word:
-        return window.startswith(form.content, start)
-    return (
-        window[start:end].lower() == form.content
-        and _BEFORE_WORD.search(window[max(0, start - _CONTEXT) : start]) is not None
-        and not window[end : end + 1].isalnum()
-    )
 
 
 class StreamSearch:
@@ -407,7 +402,7 @@ def require_clean(image: str, findings: Sequence[SecretFinding]) -> None:
     counts = ((len(findings) - unreadable, "secret", ""), (unreadable, "part", " that cannot be read completely"))
     contents = " and ".join(f"{count} {noun}{'' if count == 1 else 's'}{what}" for count, noun, what in counts if count)
     has_words = any(finding.kind == "credential" for finding in findings)
-    error = SecretFound(
+    error = errors.SecretFound(
         f"{image} contains {contents}:\n{listed}\n",
         next_step="Remove it from its source and build again: a file that a later layer deletes is still in the image. "
         "Replace a secret that was already published. "
@@ -433,8 +428,8 @@ def search_document(content: bytes, search: Search) -> Sequence[SecretFinding] |
     The bytes count because parsers return only one value of a name that occurs twice.
     """
     try:
-        document = parse_json(content)
-    except InvalidDocument:
+        document = documents.parse_json(content)
+    except documents.InvalidDocument:
         return None
     found: dict[SecretFinding, None] = {}
     for path, text in _list_texts(document, ()):
@@ -510,16 +505,16 @@ def search_layer(
     compression = recognise(head)
     scan = _LayerScan(search, budget, on_bytes)
     # The packed bytes too: decompression omits headers and skippable frames.
-    source = open_chunks(scan.tee(pieces, scan.packed if compression else scan.content))
+    source = files.open_chunks(scan.tee(pieces, scan.packed if compression else scan.content))
     try:
-        unpacked = open_chunks(scan.tee(decompress(source, compression), scan.content)) if compression else source
-        reader = TarReader(unpacked)
+        unpacked = files.open_chunks(scan.tee(decompress(source, compression), scan.content)) if compression else source
+        reader = tar.TarReader(unpacked)
         for member in reader:
             scan.add_member(member)
             scan.unpack(reader.content(), _format_name(member.name))
     except (UnreadableError, LimitReached) as error:
         scan.problems.append(str(error))
-    except InvalidArchive as error:
+    except tar.InvalidArchive as error:
         scan.problems.append(f"its archive cannot be read: {error}")
     try:
         # Search unreadable bytes as they are, and read to the end.
@@ -574,12 +569,12 @@ class _LayerScan:
             return
         head, pieces = _peek(pieces)
         if compression := recognise(head):
-            self._search_inner(decompress(open_chunks(pieces), compression), name, depth - 1)
+            self._search_inner(decompress(files.open_chunks(pieces), compression), name, depth - 1)
         elif head.startswith(ZIP):
             self._unpack_zip(pieces, name, depth - 1)
         elif head[257:262] == b"ustar":
-            with suppress(InvalidArchive):  # as far as it can be read
-                reader = TarReader(open_chunks(pieces))
+            with suppress(tar.InvalidArchive):  # as far as it can be read
+                reader = tar.TarReader(files.open_chunks(pieces))
                 for member in reader:
                     self._budget.add_member()
                     self.unpack(reader.content(), f"{name}!{_format_name(member.name)}", depth - 1)
@@ -587,7 +582,7 @@ class _LayerScan:
     def _search_inner(self, pieces: Iterator[bytes], name: str, depth: int) -> None:
         stream = StreamSearch(self._search)
         searched = self.tee(pieces, stream)
-        with suppress(InvalidArchive):
+        with suppress(tar.InvalidArchive):
             self.unpack(searched, name, depth)
             for _ in searched:
                 pass
@@ -693,13 +688,13 @@ def scan_export(
         searched[blob] += count
         on_bytes(blob, searched[blob])
 
-    reader = TarReader(open_chunks(pieces))
+    reader = tar.TarReader(files.open_chunks(pieces))
     try:
         for member in reader:
             budget.add_member()
             names.add(member.name)
             blob = member.name.replace("blobs/sha256/", "sha256:")
-            whole = reader.read(MAX_BYTES) if member.size <= MAX_BYTES else None
+            whole = reader.read(documents.MAX_BYTES) if member.size <= documents.MAX_BYTES else None
             if member.name == MANIFEST:
                 layers = saved_layers(whole or b"")
             findings = search_document(whole, search) if whole else None
@@ -710,8 +705,8 @@ def scan_export(
                 path = search.hide(finding.path)[:MAX_SHOWN_PATH]
                 found[replace(finding, path=path, digest=blob)] = None
         if missing := [name for name in (MANIFEST, *layers) if name not in names]:
-            raise InvalidArchive(f"it lacks {missing[0]}")
-    except (InvalidArchive, InvalidDocument, LimitReached) as error:
+            raise tar.InvalidArchive(f"it lacks {missing[0]}")
+    except (tar.InvalidArchive, documents.InvalidDocument, LimitReached) as error:
         what = f"the engine's export cannot be read: {error}"
         found[SecretFinding(place="document", path="", kind="unread", what=what)] = None
     return tuple(found)

@@ -34,9 +34,7 @@ from isal.igzip_lib import IsalError
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.documents import Digest
-from tfimg.core.errors import InvalidWheel
+from tfimg.core import cancellation, documents, errors
 from tfimg.core.text import escape_unprintable
 from tfimg.recipe.layout import EPOCH, SITE_PACKAGES, ZSTD_LEVELS, Compression
 
@@ -58,8 +56,8 @@ class Blob:
     """A compressed layer; `digest` is of its bytes, `diff_id` of the tar inside."""
 
     media_type: str
-    digest: Digest
-    diff_id: Digest
+    digest: documents.Digest
+    diff_id: documents.Digest
     size: int
     unpacked: int
     files: int
@@ -92,7 +90,7 @@ class BlobWriter:
         self._write_header(path, size=size, mode=0o755 if executable else 0o644)
         written = 0
         for piece in pieces:
-            raise_if_cancelled()
+            cancellation.raise_if_cancelled()
             written += len(piece)
             if written > size:
                 break
@@ -385,7 +383,7 @@ def open_archive(wheel: Path) -> Iterator[WheelZip]:
         ValueError,
     ) as error:  # type: ignore[misc]  # isal's stub
         reason = escape_unprintable(" ".join(str(error)[:MAX_REASON].split()))
-        raise InvalidWheel(
+        raise errors.InvalidWheel(
             f"{wheel.name} is not a valid wheel: {reason.rstrip('.')}.",
             next_step="Do not build with it. If the lock names this file, report it to the package's publisher and "
             "lock another version; else the disk may be failing.",

@@ -12,18 +12,17 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from tfimg.core.cache import make_cache_key, read_cache, write_cache
 from tfimg.matrix import schema
-from tfimg.matrix.schema import Matrix
 
 MODULES = (schema.__file__, str(Path(schema.__file__).with_name("rules.py")))
 """Modules that judge a matrix."""
 
 
-def load_matrix(text: str, *, source: str, today: date, cache: Path) -> Matrix:
+def load_matrix(text: str, *, source: str, today: date, cache: Path) -> schema.Matrix:
     """Return the matrix of a text; `cache` is the folder of earlier results. Raises as `parse_matrix`."""
     file = cache / "matrix.json"
     key = make_cache_key(source, text, today.isoformat(), modules=MODULES)
     if (kept := read_cache(file, key)) is not None:
-        matrix: Matrix = _maker(Matrix)(kept)
+        matrix: schema.Matrix = _maker(schema.Matrix)(kept)
         return matrix
     from tfimg.matrix.load import dump_facts, parse_matrix
 

@@ -14,7 +14,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tfimg.core import errors
-from tfimg.core.errors import ResolutionError, UsageError
 from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
@@ -62,7 +61,7 @@ def parse_platform(text: str) -> schema.Platform:
     """Return the platform for `linux/arm64`, `arm64` or `aarch64`. Raises `UsageError`."""
     name = text.lower().removeprefix("linux/")
     if name not in PLATFORM_NAMES:
-        raise UsageError(
+        raise errors.UsageError(
             f"--platform {text!r} is not a platform that TensorFlow has wheels for.",
             next_step=f"Write {' or '.join(schema.PLATFORMS)}.",
         )
@@ -92,7 +91,7 @@ def make_version_matcher(text: str, *, option: str, exact_parts: int = 3) -> Cal
         specifiers.contains("0")  # Python rejects numbers of thousands of digits only in use
         return cache(lambda version: specifiers.contains(parse_version(version)))
     except ValueError:
-        raise UsageError(
+        raise errors.UsageError(
             f"{option} {text!r} is neither a version nor a range of versions.",
             next_step=f"Write for example {EXAMPLES.get(option, EXAMPLES['--tf'])}.",
         ) from None
@@ -252,7 +251,7 @@ def list_conditions(matrix: schema.Matrix, request: Request) -> Iterator[Conditi
         condition = _version_condition("--python", request.python)
         minors = re.sub(r"([0-9]+\.[0-9]+)(?!\.\*)[^\s,0-9][^\s,]*", r"\1", request.python)
         if minors != request.python:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--python {request.python}: the patch version of Python cannot be chosen, as an image has that of its "
                 "base.",
                 next_step=f"Name the minor version: --python {quote_argument(minors)}.",
@@ -303,13 +302,13 @@ def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
 
 def _driver(matrix: schema.Matrix, text: str, capability: str | None) -> Condition:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", text):
-        raise UsageError(
+        raise errors.UsageError(
             f"--driver {text!r} is not the version of a driver.",
             next_step="Write what nvidia-smi shows, for example 535.104.05.",
         )
     for toolkit in matrix.toolkits.values():
         if toolkit.driver.startswith(f"{text}."):
-            raise UsageError(
+            raise errors.UsageError(
                 f"--driver {text} is incomplete: it may be older or newer than {toolkit.driver}, which some images "
                 "need.",
                 next_step="Write the whole version, as nvidia-smi shows it.",
@@ -358,7 +357,7 @@ def select_specs(
         matches = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
         if not matches:
             hint = _suggest_pattern(specs, pattern, variants)
-            raise ResolutionError(
+            raise errors.ResolutionError(
                 f"No image matches {pattern!r}: identifiers look like {max(specs, key=preference_key).identifier}.",
                 next_step=f"{hint}`tfimg list` shows all of them.",
             )

@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from tfimg.core.documents import InvalidDocument
-from tfimg.core.errors import MatrixError
-from tfimg.matrix.rules import RULES
-from tfimg.matrix.schema import Facts, Matrix
+from tfimg.core import documents, errors
+from tfimg.matrix import rules, schema
 
 MAX_CHARACTERS = 1 << 17
 """Length of a text. Our matrix has 33,000 characters; a pure Python reader takes a second for as many."""
@@ -22,24 +20,24 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's; PyYAML of 
 
 
 @lru_cache(maxsize=4)
-def parse_matrix(text: str, *, source: str, today: date) -> Matrix:
+def parse_matrix(text: str, *, source: str, today: date) -> schema.Matrix:
     """Parse the text of a matrix; `source` is its name in messages, `today` the last possible day of a release.
 
     Raises `MatrixError` with all problems: those of the schema, else those of the rules.
     """
     try:
-        matrix = validate_facts(Matrix, read_yaml(text))
-    except InvalidDocument as error:
-        raise MatrixError([str(error)], source=source) from None
+        matrix = validate_facts(schema.Matrix, read_yaml(text))
+    except documents.InvalidDocument as error:
+        raise errors.MatrixError([str(error)], source=source) from None
     except ValidationError as error:
-        raise MatrixError([*describe_schema_errors(error)], source=source) from None
-    problems = [problem for rule in RULES for problem in rule(matrix, today)]
+        raise errors.MatrixError([*describe_schema_errors(error)], source=source) from None
+    problems = [problem for rule in rules.RULES for problem in rule(matrix, today)]
     if problems:
-        raise MatrixError(problems, source=source)
+        raise errors.MatrixError(problems, source=source)
     return matrix
 
 
-AnyFacts = TypeVar("AnyFacts", bound=Facts)
+AnyFacts = TypeVar("AnyFacts", bound=schema.Facts)
 
 
 def validate_facts(kind: type[AnyFacts], value: object) -> AnyFacts:
@@ -48,14 +46,14 @@ def validate_facts(kind: type[AnyFacts], value: object) -> AnyFacts:
     return facts
 
 
-def dump_facts(facts: Facts, **options: Any) -> dict[str, Any]:
+def dump_facts(facts: schema.Facts, **options: Any) -> dict[str, Any]:
     """Return a part of the matrix as plain values; `options` are those of pydantic."""
     plain: dict[str, Any] = _adapter(type(facts)).dump_python(facts, **options)  # type: ignore[arg-type]
     return plain
 
 
 @cache
-def _adapter(kind: type[Facts]) -> TypeAdapter[Any]:
+def _adapter(kind: type[schema.Facts]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
@@ -65,17 +63,19 @@ def read_yaml(text: str, *, max_characters: int = MAX_CHARACTERS) -> Any:
     Dates are text, so that the schema reports an impossible one by its path.
     """
     if len(text) > max_characters:
-        raise InvalidDocument(f"the text: it has {len(text)} characters, and at most {max_characters} are read")
+        raise documents.InvalidDocument(
+            f"the text: it has {len(text)} characters, and at most {max_characters} are read"
+        )
     if wrong := re.search("[\x85\u2028\u2029]", text):
-        raise InvalidDocument(f"the text: U+{ord(wrong[0]):04X} breaks lines in YAML 1.1 alone")
+        raise documents.InvalidDocument(f"the text: U+{ord(wrong[0]):04X} breaks lines in YAML 1.1 alone")
     try:
         return _Reader(_LOADER(text).get_event).read_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
-        raise InvalidDocument(f"{where}: {error.problem}") from None
+        raise documents.InvalidDocument(f"{where}: {error.problem}") from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
-        raise InvalidDocument(f"the text: {str(error).splitlines()[0]}") from None
+        raise documents.InvalidDocument(f"the text: {str(error).splitlines()[0]}") from None
 
 
 MAX_DEPTH, MAX_VALUES = 20, 10_000  # nesting, and keys and values, of a text. Our matrix has 7 and 2,200
@@ -110,7 +110,12 @@ class _Reader:
     def read_value(self, event: Any, *, depth: int) -> Any:
         self._check(event, depth)
         if isinstance(event, yaml.ScalarEvent):
-            return event.value if event.style else _read_plain(event.value)
+            text: str = event.value
+            if not event.style and text in _WORDS:
+                return _WORDS[text]
+            if event.style or not _NUMBER.fullmatch(text):
+                return text
+            return int(text) if text.lstrip("+-").isdigit() and len(text) < 20 else float(text)
         if isinstance(event, yaml.SequenceStartEvent):
             items = []
             while not isinstance(event := self.next_event(), yaml.SequenceEndEvent):
@@ -136,14 +141,6 @@ class _Reader:
             raise _error(f"nested more than {MAX_DEPTH} deep", event)
         if self.values > MAX_VALUES:
             raise _error(f"more than {MAX_VALUES} values", event)
-
-
-def _read_plain(text: str) -> object:
-    if text in _WORDS:
-        return _WORDS[text]
-    if not _NUMBER.fullmatch(text):
-        return text
-    return int(text) if text.lstrip("+-").isdigit() and len(text) < 20 else float(text)
 
 
 def _error(problem: str, event: Any) -> yaml.MarkedYAMLError:

@@ -98,7 +98,14 @@ def _add_release(matrix: Matrix, document: Any, survey: IndexSurvey, version: Ve
         document["rows"].insert(place, node)
         document["rows"].yaml_set_comment_before_after_key(place, before="\n")
         rows.insert(place, row)
-        _add_bases(document["bases"], row)
+        # Official images for Pythons that the matrix lacks, named like that of its newest.
+        bases: CommentedMap = document["bases"]
+        newest = max(bases, key=Version)
+        for python in (python for wheels in row.wheels.values() for python in wheels.pythons):
+            if python not in bases:
+                image = bases[newest]["image"].replace(f":{newest}-", f":{python}-")
+                bases[Quoted(python)] = _to_yaml({"image": image})
+                bases.yaml_add_eol_comment("confirm: named like the one before", python, column=0)
     return replace(matrix, rows=tuple(rows))
 
 
@@ -196,15 +203,6 @@ def _find_marks(context: RowContext) -> dict[str, str]:
             key = {"released": "tensorflow", "pythons": "wheels"}.get(fact.field, fact.field)
             found.setdefault(key, []).append(escape_unprintable(truncate(" ".join(fact.message.split()))))
     return {key: "; ".join(messages) for key, messages in found.items()}
-
-
-def _add_bases(bases: CommentedMap, row: Row) -> None:
-    """Add official images for Pythons that the matrix lacks, named like that of its newest."""
-    newest = max(bases, key=Version)
-    for python in (python for offered in row.wheels.values() for python in offered.pythons):
-        if python not in bases:
-            bases[Quoted(python)] = _to_yaml({"image": bases[newest]["image"].replace(f":{newest}-", f":{python}-")})
-            bases.yaml_add_eol_comment("confirm: named like the one before", python, column=0)
 
 
 def _to_yaml(value: Any) -> Any:

@@ -8,10 +8,8 @@ for a GPU, any other for a CPU. Without `platform` it is for linux/amd64.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tfimg.matrix import gpus, refusal, schema
 from tfimg.matrix.conditions import Condition, Request, list_conditions, preference_key
-from tfimg.matrix.gpus import describe_ptx, find_driver_floor, find_execution_mode, find_gpu
-from tfimg.matrix.refusal import format_values, make_refusal
-from tfimg.matrix.schema import RUNTIME, Matrix
 from tfimg.matrix.spec import ImageSpec, with_variant
 
 
@@ -24,7 +22,7 @@ class Resolution:
     notes: tuple[str, ...]
 
 
-def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Resolution:
+def resolve(matrix: schema.Matrix, specs: Sequence[ImageSpec], request: Request) -> Resolution:
     """Return the best of `specs` for a request.
 
     Raises `UsageError` for an invalid value, else a `ResolutionError` that names the conflicting conditions, their
@@ -33,16 +31,16 @@ def resolve(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> Res
     conditions = tuple(list_conditions(matrix, request))
     candidates = [spec for spec in specs if all(condition.is_met_by(spec) for condition in conditions)]
     if not candidates:
-        raise make_refusal(matrix, specs, conditions, request.variant)
+        raise refusal.make_refusal(matrix, specs, conditions, request.variant)
     spec = max(candidates, key=preference_key)
     return Resolution(
-        spec=with_variant(spec, request.variant or RUNTIME, matrix.variants),
-        explanation=(*_explain_conditions(specs, conditions, spec), *_explain_choice(candidates, spec)),
+        spec=with_variant(spec, request.variant or schema.RUNTIME, matrix.variants),
+        explanation=tuple(_explain(specs, conditions, spec)),
         notes=tuple(_notes(matrix, request, spec)),
     )
 
 
-def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) -> tuple[ImageSpec, ...]:
+def find_matching(matrix: schema.Matrix, specs: Sequence[ImageSpec], request: Request) -> tuple[ImageSpec, ...]:
     """Return all of `specs`, of any variant, that meet what a request states or implies; its defaults exclude none.
 
     `latest` means the newest release of them. Raises as `resolve` does.
@@ -51,12 +49,12 @@ def find_matching(matrix: Matrix, specs: Sequence[ImageSpec], request: Request) 
     stated = [condition for condition in conditions if not condition.implied or condition.implied_by]
     found = [spec for spec in specs if all(condition.is_met_by(spec) for condition in stated)]
     if not found:
-        raise make_refusal(matrix, specs, conditions, request.variant)
+        raise refusal.make_refusal(matrix, specs, conditions, request.variant)
     newest = max(found, key=preference_key).tensorflow
     return tuple(spec for spec in found if request.tensorflow != "latest" or spec.tensorflow == newest)
 
 
-def _explain_conditions(specs: Sequence[ImageSpec], conditions: Sequence[Condition], spec: ImageSpec) -> Iterator[str]:
+def _explain(specs: Sequence[ImageSpec], conditions: Sequence[Condition], spec: ImageSpec) -> Iterator[str]:
     candidates = list(specs)
     yield f"The matrix has {len(candidates)} images."
     for condition in conditions:
@@ -65,29 +63,26 @@ def _explain_conditions(specs: Sequence[ImageSpec], conditions: Sequence[Conditi
         origin = f"matrix.yaml: {condition.path(spec)}, from {condition.source}"
         chosen = f"{condition.criterion.name} {condition.describe_value(spec)}"
         yield f"{condition.argument}{why}: {len(candidates)} left; the chosen one: {chosen} ({origin})."
-
-
-def _explain_choice(candidates: Sequence[ImageSpec], spec: ImageSpec) -> Iterator[str]:
     releases = {candidate.tensorflow for candidate in candidates}
     if len(releases) > 1:
-        yield f"TensorFlow {spec.tensorflow} is the newest of {format_values(releases)}."
+        yield f"TensorFlow {spec.tensorflow} is the newest of {refusal.format_values(releases)}."
     pythons = {candidate.python for candidate in candidates if candidate.tensorflow == spec.tensorflow}
     if len(pythons) > 1:
         rank = "the row's default among" if spec.is_default_python else "the newest of"
-        yield f"Python {spec.python} is {rank} {format_values(pythons)}."
+        yield f"Python {spec.python} is {rank} {refusal.format_values(pythons)}."
     if len(candidates) == 1:
         yield "It is the only one."
 
 
-def _notes(matrix: Matrix, request: Request, spec: ImageSpec) -> Iterator[str]:
+def _notes(matrix: schema.Matrix, request: Request, spec: ImageSpec) -> Iterator[str]:
     if spec.gpu is None:
         return
-    sm = find_gpu(matrix, request.gpu) if request.gpu else None
-    floor = find_driver_floor(matrix, spec, sm)
-    if sm and find_execution_mode(matrix, spec.gpu, sm) != "code":
+    sm = gpus.find_gpu(matrix, request.gpu) if request.gpu else None
+    floor = gpus.find_driver_floor(matrix, spec, sm)
+    if sm and gpus.find_execution_mode(matrix, spec.gpu, sm) != "code":
         yield (
             f"TensorFlow {spec.tensorflow} has no code for {sm}: driver {floor} or newer is needed, and "
-            f"{describe_ptx(matrix, spec.gpu, sm)}."
+            f"{gpus.describe_ptx(matrix, spec.gpu, sm)}."
         )
     elif not request.driver:
         known = matrix.gpu_drivers.get(sm) if sm else None

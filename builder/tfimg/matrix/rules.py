@@ -20,30 +20,19 @@ def _gpus(matrix: Matrix) -> Iterator[tuple[str, Gpu]]:
     return ((f"rows[{i}].gpu", row.gpu) for i, row in enumerate(matrix.rows) if row.gpu)
 
 
-def releases_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
-    """A release is in one row only."""
+def releases_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
+    """A release is in one row only, and rows do not overlap, oldest first. Its days are in order and not in future."""
     seen: dict[Version, str] = {}
+    last: Version | None = None
     for where, release in _releases(matrix):
         version = Version(release.version)
         if version in seen:
             yield f"{where}.version: {release.version} is already at {seen[version]}"
-        seen.setdefault(version, where)
-
-
-def releases_are_in_order(matrix: Matrix, _: date) -> Iterator[str]:
-    """Rows do not overlap, and releases are sorted, oldest first."""
-    last: tuple[str, Release] | None = None
-    for where, release in _releases(matrix):
-        if last and Version(release.version) < Version(last[1].version):
-            earlier = f"{last[1].version} ({last[0]})"
+        if last is not None and version < last:
+            earlier = f"{last} ({seen[last]})"
             yield f"{where}.version: {release.version} comes after {earlier}: oldest first, and rows do not overlap"
-        else:
-            last = where, release
-
-
-def dates_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
-    """The cut-off is not before the release, and no day is in the future."""
-    for where, release in _releases(matrix):
+        seen.setdefault(version, where)
+        last = version if last is None else max(last, version)
         if release.released > today:
             yield f"{where}.released: {release.released} is in the future"
         if release.cutoff > today:
@@ -81,18 +70,13 @@ def devices_have_their_facts(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
-    """Names in a row exist in the matrix."""
+    """Names in a row exist in the matrix; what ends is a Python, a Debian release or a TensorFlow minor of it."""
     for i, row in enumerate(matrix.rows):
         for j, name in enumerate(row.constraints):
             if name not in matrix.constraints:
                 yield f"rows[{i}].constraints[{j}]: {name!r} is not among constraints"
-    for where, gpu in _gpus(matrix):
-        if gpu.libraries.toolkit not in matrix.toolkits:
-            yield f"{where}.libraries.toolkit: {gpu.libraries.toolkit} has no entry under toolkits"
-
-
-def ends_are_of_known_things(matrix: Matrix, _: date) -> Iterator[str]:
-    """What ends is a Python, a Debian release or a TensorFlow minor of the matrix."""
+        if row.gpu and row.gpu.libraries.toolkit not in matrix.toolkits:
+            yield f"rows[{i}].gpu.libraries.toolkit: {row.gpu.libraries.toolkit} has no entry under toolkits"
     facts = matrix.end_of_life
     known: Mapping[str, tuple[Mapping[str, object], Collection[str | None]]] = {
         "python": (facts.python, set(matrix.bases)),
@@ -149,14 +133,20 @@ def reports_are_of_newer_gpus(matrix: Matrix, _: date) -> Iterator[str]:
                 yield f"{where}.reports.{capability}: the wheel has no PTX that a report could be about"
 
 
-def gpus_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
-    """A GPU has one compute capability."""
+def entries_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
+    """A GPU has one compute capability; an advisory about a package is accepted once for the same images."""
     seen: dict[str, str] = {}
     for capability, names in matrix.gpus.items():
         for j, name in enumerate(names):
             if name in seen:
                 yield f"gpus.{capability}[{j}]: {name} is already under {seen[name]}"
             seen.setdefault(name, capability)
+    accepted: dict[tuple[str, str, str], int] = {}
+    for i, risk in enumerate(matrix.accepted_risks):
+        for advisory in risk.advisories:
+            if (key := (advisory, risk.package, risk.images)) in accepted:
+                yield f"accepted_risks[{i}]: {advisory} of {risk.package} is already at accepted_risks[{accepted[key]}]"
+            accepted.setdefault(key, i)
 
 
 def variants_extend_known_ones(matrix: Matrix, _: date) -> Iterator[str]:
@@ -175,28 +165,14 @@ def variants_extend_known_ones(matrix: Matrix, _: date) -> Iterator[str]:
             yield f"variants.{name}.extends: {reason}"
 
 
-def risks_are_accepted_once(matrix: Matrix, _: date) -> Iterator[str]:
-    """An advisory about a package is accepted once for the same images."""
-    seen: dict[tuple[str, str, str], int] = {}
-    for i, risk in enumerate(matrix.accepted_risks):
-        for advisory in risk.advisories:
-            if (key := (advisory, risk.package, risk.images)) in seen:
-                yield f"accepted_risks[{i}]: {advisory} of {risk.package} is already at accepted_risks[{seen[key]}]"
-            seen.setdefault(key, i)
-
-
 RULES: tuple[Callable[[Matrix, date], Iterator[str]], ...] = (
-    releases_stand_once,
     releases_are_in_order,
-    dates_are_in_order,
     pythons_fit,
     devices_have_their_facts,
     names_are_known,
-    ends_are_of_known_things,
     ranges_hold_something,
     libraries_fit,
     reports_are_of_newer_gpus,
-    gpus_stand_once,
+    entries_stand_once,
     variants_extend_known_ones,
-    risks_are_accepted_once,
 )

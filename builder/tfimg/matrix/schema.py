@@ -6,7 +6,6 @@ from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
 from datetime import date
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -210,9 +209,6 @@ class AcceptedRisk(Facts):
 
     def __str__(self) -> str:
         return f"{list_first(self.advisories, 3)} of {self.package}"
-
-    def matches_image(self, identifier: str) -> bool:
-        return fnmatchcase(identifier, self.images)
 
 
 def minor_version(version: str) -> str:

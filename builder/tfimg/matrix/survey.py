@@ -282,15 +282,10 @@ def _format(value: object) -> str:
 
 
 def check_releases(context: RowContext) -> Iterator[FactCheck]:
-    """Every release of the row is on the index."""
-    for path, release, _ in context.releases():
+    """Every release of the row is on the index, and appeared there with its first Linux wheel."""
+    for path, release, wheels in context.releases():
         found = release.version if Version(release.version) in context.survey.releases else None
         yield _compare(f"{path}.version", "release", matrix=release.version, found=found)
-
-
-def check_dates(context: RowContext) -> Iterator[FactCheck]:
-    """A release appeared with its first Linux wheel."""
-    for path, release, wheels in context.releases():
         if days := [wheel.uploaded for wheel in wheels if wheel.uploaded]:
             yield _compare(f"{path}.released", "released", matrix=release.released, found=min(days))
         else:
@@ -405,7 +400,6 @@ def check_tpu_pairs(context: RowContext) -> Iterator[FactCheck]:
 
 ROW_CHECKS: tuple[Callable[[RowContext], Iterator[FactCheck]], ...] = (
     check_releases,
-    check_dates,
     check_pythons,
     check_ranges,
     check_build_information,

@@ -252,17 +252,19 @@ def list_images(
         yield (found[0], tag and find_platform_tag(tag, found[1])) if found else (reference, tag)
 
 
-def list_digests(registry: documents.Reader, digest: str) -> dict[str, Platform | None]:
-    """Return the digests of an index's images for known platforms; an image's own digest without a platform."""
-    entries = _list_entries(registry.find(digest))
-    return {entry.digest: platform for platform, entry in entries.items()} or {digest: None}
-
-
-def find_own_tag(registry: documents.Reader, tag: str, digest: str, platform: Platform | None) -> str:
-    """Return the tag that stands for a tag on an image's platform: None is that for which an index lists the image."""
-    entries = _list_entries(registry.find(tag))
-    platform = platform or next((one for one, entry in entries.items() if entry.digest == digest), None)
-    return find_platform_tag(tag, platform) if platform else tag
+def find_own_tags(registry: documents.Reader, digest: str, tags: Iterable[str]) -> dict[str, list[str]]:
+    """Return an image, or those of an index for known platforms, each with the tags that stand for `tags` there."""
+    images = _list_entries(registry.find(digest))
+    platforms: dict[str, Platform | None] = {entry.digest: platform for platform, entry in images.items()}
+    of_tags = {tag: _list_entries(registry.find(tag)) for tag in tags}
+    found: dict[str, list[str]] = {}
+    for image, platform in (platforms or {digest: None}).items():
+        own = set()
+        for tag, entries in of_tags.items():
+            place = platform or next((one for one, entry in entries.items() if entry.digest == image), None)
+            own.add(find_platform_tag(tag, place) if place else tag)
+        found[image] = sorted(own)
+    return found
 
 
 def _list_entries(manifest: documents.Manifest | None) -> dict[Platform, documents.Descriptor]:

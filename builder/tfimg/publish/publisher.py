@@ -15,9 +15,7 @@ from typing import Any, Literal
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import ImageStatements, TagMove, read_image_statements
-from tfimg.core import errors
-from tfimg.core.errors import MAX_LISTED, TagConflict, TfimgError, WithdrawnError, raise_for_failures
-from tfimg.core.events import OnEvent, WarningEvent, ignore
+from tfimg.core import errors, events
 from tfimg.core.levels import Level
 from tfimg.core.text import list_first
 from tfimg.engine.interface import Engine, LocalImage
@@ -101,7 +99,7 @@ class PublishResult:
     digest: str | None = None
     level: Level | None = None
     reused: bool = False
-    failure: TfimgError | None = None
+    failure: errors.TfimgError | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -130,11 +128,11 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
         decided: list[tuple[SentImage, tags.Decision]] = []
         for image in images:
             decisions: tuple[tags.Decision, ...] = ()
-            failure: TfimgError | None = None
+            failure: errors.TfimgError | None = None
             try:
                 with stage(session.on_event, f"{image.job.identifier}: move exact tags"):
                     decisions = _promote_exact_tags(image, session, decider)
-            except (TagConflict, WithdrawnError) as error:
+            except (errors.TagConflict, errors.WithdrawnError) as error:
                 failure = error
             decided += [(image, decision) for decision in decisions]
             is_changed = image.is_new or any(decision.verdict in ("move", "attest") for decision in decisions)
@@ -222,7 +220,9 @@ class Publication:
     def raise_for_failures(self) -> None:
         """Raise the error of the image that failed, or `PublicationIncomplete` if several did."""
         failures = [(image.identifier, image.failure) for image in self.images if image.failure]
-        raise_for_failures(failures, total=len(self.images), action="published", error=errors.PublicationIncomplete)
+        errors.raise_for_failures(
+            failures, total=len(self.images), action="published", error=errors.PublicationIncomplete
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +240,7 @@ class Publisher:
     report_missing: bool = True
 
     def publish(
-        self, specs: Sequence[ImageSpec], repository: SignedRepository, on_event: OnEvent = ignore
+        self, specs: Sequence[ImageSpec], repository: SignedRepository, on_event: events.OnEvent = events.ignore
     ) -> Publication:
         """Publish those of the images that the engine has; remove the candidates of killed runs.
 
@@ -254,7 +254,7 @@ class Publisher:
         return publish_jobs(self._jobs(specs, images), session)
 
     def plan(
-        self, specs: Sequence[ImageSpec], decider: TagDecider, on_event: OnEvent = ignore
+        self, specs: Sequence[ImageSpec], decider: TagDecider, on_event: events.OnEvent = events.ignore
     ) -> tuple[PublishResult, ...]:
         """Return what publishing would do. Raises `ResolutionError` if the engine has none of the images."""
         return tuple(plan_job(job, decider) for job in self._jobs(specs, self._find_images(specs, on_event)))
@@ -263,7 +263,7 @@ class Publisher:
     def _validator(self) -> Validator:
         return Validator(project=self.project, engine=self.engine, level=self.level, reuse_reports=not self.revalidate)
 
-    def _find_images(self, specs: Sequence[ImageSpec], on_event: OnEvent) -> dict[str, LocalImage]:
+    def _find_images(self, specs: Sequence[ImageSpec], on_event: events.OnEvent) -> dict[str, LocalImage]:
         """Return the engine's images by identifier: a validated image has its own tag."""
         named = {name: image for image in self.engine.list_images() for name in image.names}
         images = {
@@ -275,7 +275,7 @@ class Publisher:
         if not images:
             identifiers = {spec.identifier for spec in specs}
             found = (name.rpartition(":") for name in named)
-            others = sorted({repository for repository, _, tag in found if tag in identifiers})[:MAX_LISTED]
+            others = sorted({repository for repository, _, tag in found if tag in identifiers})[: errors.MAX_LISTED]
             raise errors.ResolutionError(
                 f"The engine has none of these images under {self.project.repository}.",
                 next_step=f"It has some under {', '.join(others)}: name one of these with --from."
@@ -284,7 +284,11 @@ class Publisher:
             )
         missing = [spec.identifier for spec in specs if spec.identifier not in images]
         if missing and self.report_missing:
-            on_event(WarningEvent(text=f"Not published, because not built here: {list_first(missing, MAX_LISTED)}"))
+            on_event(
+                events.WarningEvent(
+                    text=f"Not published, because not built here: {list_first(missing, errors.MAX_LISTED)}"
+                )
+            )
         return images
 
     def _jobs(self, specs: Sequence[ImageSpec], images: dict[str, LocalImage]) -> list[PublishJob]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from tfimg import __version__
 from tfimg.attestations import attach, envelopes, promotions, verify
 from tfimg.attestations.predicates import RunContext, SignedResult, make_report_statement, make_test_result
-from tfimg.core.errors import LockError, StaleAttestations
-from tfimg.core.events import Event, OnEvent, ignore
+from tfimg.core import errors, events
 from tfimg.engine.machine import candidate_name, remove_name
 from tfimg.project.validator import Validator
 from tfimg.publish.repository import SignedRepository
@@ -19,7 +18,7 @@ from tfimg.validation.run import explain_errors, raise_for_verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Renewed(Event):
+class Renewed(events.Event):
     """A new result was attached to an image; `checks` counts those that passed."""
 
     kind = "renewed"
@@ -44,7 +43,12 @@ class Renewer:
     _renewed: set[str] = field(default_factory=set)
 
     def renew(
-        self, repository: SignedRepository, target: str, *, tag: str | None = None, on_event: OnEvent = ignore
+        self,
+        repository: SignedRepository,
+        target: str,
+        *,
+        tag: str | None = None,
+        on_event: events.OnEvent = events.ignore,
     ) -> None:
         """Validate the image of a tag or digest and attach the result, even if it failed: the newest result decides.
 
@@ -89,7 +93,7 @@ class Renewer:
         repository: SignedRepository,
         attestations: verify.ImageAttestations,
         newest: SignedResult,
-        on_event: OnEvent,
+        on_event: events.OnEvent,
     ) -> Report:
         """Pull the attested digest under a temporary name and validate it."""
         project, engine = self.validator.project, self.validator.engine
@@ -103,7 +107,7 @@ class Renewer:
             engine.tag(reference, [name])
             plan = project.plan(project.spec_of_image(engine, name, newest.identifier))
             if (engine.find_labels(name) or {}).get(labels.LOCK_LABEL) != lock.hash_lock(plan.lock):
-                raise LockError(
+                raise errors.LockError(
                     f"{attestations.image} was built from another lock than {spec.identifier} has now, so the suite "
                     "would compare it with other versions.",
                     next_step="Run `tfimg publish --renew` in the checkout that it was built from; its label "
@@ -130,7 +134,7 @@ def _read_newest(
         raise error
     for outcome in outcomes:
         if outcome.ended > repository.now() and not outcome.is_pass:
-            raise StaleAttestations(
+            raise errors.StaleAttestations(
                 f"{image} has a failed result of {envelopes.format_time(outcome.ended)}, which is in the future: "
                 "nothing that is attached now would be newer.",
                 next_step="Check this machine's clock; if it is right, build and publish the image again.",

@@ -16,9 +16,7 @@ from tfimg import __version__
 from tfimg.attestations import envelopes, keys, promotions, verify
 from tfimg.attestations.attach import attach
 from tfimg.attestations.policy import Policy
-from tfimg.attestations.promotions import ImageStatements, Promotion, Reason, TagMove, Withdrawal
-from tfimg.core import cancellation, errors, events, files
-from tfimg.core.documents import digest_of
+from tfimg.core import cancellation, documents, errors, events, files
 from tfimg.core.levels import Level
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag
@@ -92,7 +90,7 @@ class SignedRepository:
         """Return the file whose lock a process of this machine holds while it writes a tag."""
         return self.state / "publish" / quote(self.name, safe="") / tag
 
-    def statements(self, digest: str) -> ImageStatements:
+    def statements(self, digest: str) -> promotions.ImageStatements:
         """Read what trusted keys signed about a digest."""
         return promotions.read_image_statements(self.registry, digest, self.trusted)
 
@@ -108,14 +106,14 @@ class SignedRepository:
 
     def promotion(
         self,
-        tags: Sequence[TagMove],
-        earlier: Iterable[ImageStatements],
+        tags: Sequence[promotions.TagMove],
+        earlier: Iterable[promotions.ImageStatements],
         *,
-        reason: Reason,
+        reason: promotions.Reason,
         cancels: Iterable[str] = (),
-    ) -> Promotion:
+    ) -> promotions.Promotion:
         """Return a promotion that follows the `earlier` statements on the same digest and tags."""
-        return Promotion(
+        return promotions.Promotion(
             repository=self.name,
             tags=tuple(tags),
             publisher=self.publisher,
@@ -125,7 +123,7 @@ class SignedRepository:
             cancels=tuple(sorted(set(cancels))),
         )
 
-    def attach(self, digest: str, predicate: Promotion | Withdrawal) -> None:
+    def attach(self, digest: str, predicate: promotions.Promotion | promotions.Withdrawal) -> None:
         """Sign a predicate, attach it to a digest and read it back; skip what is attached already.
 
         Raises `PublicationIncomplete` if the registry does not return it afterwards.
@@ -134,7 +132,7 @@ class SignedRepository:
         attach(self.registry, digest, [statement], key=self.key)
         found = self.statements(digest)
         known = {one.statement for one in found.promotions} | {one.statement for one in found.withdrawals}
-        if digest_of(statement.content) not in known:
+        if documents.digest_of(statement.content) not in known:
             raise errors.PublicationIncomplete(
                 f"A statement about the tags of {self.name}@{digest} was attached, but the registry does not return "
                 "it.",

@@ -15,7 +15,7 @@ from typing import Any
 from tfimg.attestations.promotions import TagMove, Withdrawal, next_time, walk_history, withdrawn_error
 from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
 from tfimg.matrix.schema import PLATFORMS
-from tfimg.publish.indexes import find_own_tag, list_digests, list_platform_tags, update_indexes
+from tfimg.publish.indexes import find_own_tags, list_platform_tags, update_indexes
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.tags import Move, move_tags, require_tags
 from tfimg.recipe.tags import find_platform_tag, find_shared_tag, make_build_tag
@@ -172,13 +172,11 @@ def withdraw(
     Raises `NotInRegistry` for an image that the registry does not have, `TagConflict`.
     """
     documents.require_manifest(repository.registry, digest, next_step="Check the name and the digest.")
-    registry, affected = repository.registry, dict[str, list[str]]()
-    for image, platform in list_digests(registry, digest).items():
-        named = sorted({find_own_tag(registry, tag, image, platform) for tag in tags})
-        # Without named tags, all that point to it, also those that no promotion names.
-        affected[image] = named or [
-            tag for tag in sorted(registry.list_tags()) if _points_to(repository.tags, tag, image)
-        ]
+    affected = find_own_tags(repository.registry, digest, tags)
+    for image, named in affected.items():
+        if not tags:  # all that point to it, also those that no promotion names
+            every = sorted(repository.registry.list_tags())
+            named += [tag for tag in every if (at := repository.tags.find(tag)) and at.digest == image]
     with repository.lock_tags(tag for one in affected.values() for tag in one):
         planned = {image: _plan_moves(repository, image, own) for image, own in affected.items()}
         all_moves = [move for moves, _ in planned.values() for move in moves]
@@ -239,7 +237,8 @@ def _move(repository: SignedRepository, moves: Sequence[Move], affected: Iterabl
 def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) -> tuple[list[Move], dict[str, str]]:
     moves, unmoved = [], {}
     for tag in tags:
-        if not _points_to(repository.tags, tag, digest):
+        present = repository.tags.find(tag)
+        if present is None or present.digest != digest:
             continue
         if tag == make_build_tag(tag.rpartition("-")[0], digest):
             unmoved[tag] = "the tag of one build is never moved"
@@ -253,8 +252,3 @@ def _plan_moves(repository: SignedRepository, digest: str, tags: Sequence[str]) 
             else:
                 unmoved[tag] = "; ".join(objections) or "no signed promotion says what it pointed to before"
     return moves, unmoved
-
-
-def _points_to(registry: documents.Reader, tag: str, digest: str) -> bool:
-    manifest = registry.find(tag)
-    return manifest is not None and manifest.digest == digest

@@ -16,7 +16,7 @@ from tfimg.attestations import attach, envelopes, predicates
 from tfimg.core import errors, files, retry
 from tfimg.core.events import Event, InfoEvent, OnEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.levels import Level
-from tfimg.engine.interface import Engine, LocalImage
+from tfimg.engine.interface import LocalImage
 from tfimg.engine.machine import CANDIDATE, remove_name
 from tfimg.inspect.host_secrets import make_key_secret
 from tfimg.inspect.secrets import require_clean, scan_export
@@ -95,10 +95,6 @@ class EngineSteps:
     images: Mapping[str, LocalImage]
     retries: retry.RetryPolicy = field(default_factory=retry.RetryPolicy)
 
-    @property
-    def _engine(self) -> Engine:
-        return self.validator.engine
-
     def scan(self, job: PublishJob, on_event: OnEvent) -> None:
         """Search the engine's image for secrets of this machine.
 
@@ -116,20 +112,20 @@ class EngineSteps:
         def on_bytes(blob: str, count: int) -> None:  # how much there is shows only at its end: a layer is compressed
             on_event(ProgressEvent(step="", what=blob[:19], current=count, total=count))
 
-        require_clean(job.name, scan_export(self._engine.export(job.name), secrets, on_bytes=on_bytes))
+        require_clean(job.name, scan_export(self.validator.engine.export(job.name), secrets, on_bytes=on_bytes))
 
     def push(self, job: PublishJob, candidate: str, on_event: OnEvent) -> str:
         """Push the image under a candidate tag and return the digest that it has in the registry."""
         reference = f"{self.repository.name}:{candidate}"
 
         def push() -> str:
-            self._engine.tag(job.name, [reference])
-            return self._engine.push(reference, on_event)
+            self.validator.engine.tag(job.name, [reference])
+            return self.validator.engine.push(reference, on_event)
 
         try:
             return self.retries.retry_on((errors.NetworkError, errors.ImageMissing), push)
         finally:
-            remove_name(self._engine, reference)
+            remove_name(self.validator.engine, reference)
 
     def validate(self, job: PublishJob, digest: str, candidate: str, on_event: OnEvent) -> tuple[Report, bool]:
         """Pull a digest and validate it; return the report, and whether it is one of an earlier run."""
@@ -148,7 +144,7 @@ class EngineSteps:
                 on_event=on_event,
             )
         finally:
-            remove_name(self._engine, name)
+            remove_name(self.validator.engine, name)
         raise_for_verdict(
             report,
             subject=f"{job.identifier} was pulled by digest",
@@ -167,14 +163,14 @@ class EngineSteps:
         """
         registry = self.repository.registry
         subject = envelopes.Subject(name=self.repository.name, digest=digest)
-        engine = f"Docker {self._engine.get_capabilities().engine}"
-        inventory = self.validator.project.inventories.take(job.name, self.images[job.identifier].content, self._engine)
+        project, image = self.validator.project, self.images[job.identifier]
+        engine = f"Docker {self.validator.engine.get_capabilities().engine}"
+        inventory = project.inventories.take(job.name, image.content, self.validator.engine)
         manifest = registry.find(digest)
         release = read_release(registry, manifest) if manifest else None
         created = (release.created if release else None) or self.repository.now()
-        labels = self.images[job.identifier].labels
-        spec = self.specs[job.identifier]
-        lock = self.validator.project.lock(spec)
+        labels, spec = image.labels, self.specs[job.identifier]
+        lock = project.lock(spec)
         build = predicates.BuildRecord(
             identifier=job.identifier,
             base=labels.get(BASE_NAME_LABEL, "unknown"),
@@ -197,25 +193,25 @@ class EngineSteps:
         attach.attach(registry, digest, statements, key=self.repository.key, list_later=True)
 
     def find_candidates(self, prefix: str) -> set[str]:
-        names = (name.rpartition(":") for image in self._engine.list_images() for name in image.names)
+        names = (name.rpartition(":") for image in self.validator.engine.list_images() for name in image.names)
         repositories = (self.repository.name, CANDIDATE)
         return {tag for repository, _, tag in names if repository in repositories and tag.startswith(prefix)}
 
     def remove_candidate(self, candidate: str) -> None:
         for repository in (self.repository.name, CANDIDATE):
             with suppress(errors.EngineError):
-                self._engine.remove_with_containers(f"{repository}:{candidate}")
+                self.validator.engine.remove_with_containers(f"{repository}:{candidate}")
 
     def _pull(self, job: PublishJob, reference: str, name: str, on_event: OnEvent) -> None:
         """Pull REPOSITORY@DIGEST and name it; remove the pulled name unless the engine had it before.
 
         Raises `TamperedError` if the registry returns another image than it received.
         """
-        is_known = self._engine.find_digest(reference) is not None
+        is_known = self.validator.engine.find_digest(reference) is not None
 
         def pull() -> None:
-            self._engine.pull(reference, on_event)
-            digest = self._engine.find_digest(reference)
+            self.validator.engine.pull(reference, on_event)
+            digest = self.validator.engine.find_digest(reference)
             if digest is None:
                 raise errors.ImageMissing(
                     f"{reference} was pulled, but the engine does not have it any more.", next_step="Run it again."
@@ -225,13 +221,13 @@ class EngineSteps:
                     f"{reference} is {digest} in the engine, but {job.name}, which was pushed, is {job.digest}.",
                     next_step="Find out what changes images between the engine and the registry.",
                 )
-            self._engine.tag(reference, [name])
+            self.validator.engine.tag(reference, [name])
 
         try:
             self.retries.retry_on((errors.NetworkError, errors.ImageMissing), pull)
         finally:
             if not is_known:
-                remove_name(self._engine, reference)
+                remove_name(self.validator.engine, reference)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

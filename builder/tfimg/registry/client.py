@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -251,11 +252,11 @@ def _read_index(registry: documents.Registry, subject: str) -> dict[str, Any]:
 ACCEPT = ", ".join((documents.OCI_INDEX, documents.OCI_MANIFEST, documents.DOCKER_INDEX, documents.DOCKER_MANIFEST))
 """All types: a registry may convert a manifest of a type that is not accepted, which changes its digest."""
 
-DELETED = (200, 202, 204, 404)
-
 CANNOT_DELETE = frozenset({400, 401, 403, 405, 501})
 """Responses of registries that cannot delete tags, or not for this user, or that expect a digest. The manifest must not
 be deleted instead: its other tags would be deleted with it."""
+
+DELETE_STATUSES = (200, 202, 204, 404, *CANNOT_DELETE)
 
 NEEDS_DIGEST = frozenset({400, 405})
 """Those of distribution 2.8 for a tag. It deletes a manifest with all its tags, if deletion is enabled."""
@@ -345,7 +346,8 @@ class HttpRegistry:
 
     def delete_tag(self, tag: str) -> bool:
         """See `Registry`. Where only manifests can be deleted, point the tag to a placeholder, and delete that."""
-        status = self._delete(self._checked(tag))
+        delete = partial(self._connection.request, "DELETE", expected=DELETE_STATUSES)
+        status = delete(f"manifests/{self._checked(tag)}").status
         if status not in NEEDS_DIGEST:
             return status not in CANNOT_DELETE
         before = self._find(tag)
@@ -362,14 +364,10 @@ class HttpRegistry:
                 annotations=annotations,
             )
             self.put(tag, placeholder)
-        if self._delete(placeholder.digest) in CANNOT_DELETE:
+        if delete(f"manifests/{placeholder.digest}").status in CANNOT_DELETE:
             self.put(tag, before)
             return False
         return self._find(tag) is None
-
-    def _delete(self, reference: str) -> int:
-        expected = (*DELETED, *CANNOT_DELETE)
-        return self._connection.request("DELETE", f"manifests/{reference}", expected=expected).status
 
     def get_blob(self, digest: str) -> Iterator[bytes]:
         self._checked(digest, DIGEST)

@@ -67,13 +67,20 @@ def parse_origin(address: str) -> Origin:
     return Origin(scheme=parts.scheme, host=authority[1].lower(), port=port)
 
 
-def resolve_address(base: str, address: str) -> str:
-    """Return an address that may be relative to `base` as a complete one. Raises `InvalidAddress`."""
+def resolve_address(origin: Origin, base: str, address: str) -> str:
+    """Return an address to which a registry sends a client on, and which may be relative to `base`, as a complete one.
+
+    Raises `InvalidAddress`, also for one of this machine or without TLS, unless the registry is such a one itself.
+    """
     parts = _split(address)
     if parts.scheme and not parts.netloc:
         raise InvalidAddress("it has no host name")
     complete = urljoin(base, address)
-    parse_origin(complete)
+    target = parse_origin(complete)
+    if origin.scheme == "https" and target.scheme != "https":
+        raise InvalidAddress("it points to a server without TLS")
+    if is_loopback(target.host) and not is_loopback(origin.host):
+        raise InvalidAddress("it points to this machine")
     return complete
 
 
@@ -84,14 +91,6 @@ def _split(address: str) -> SplitResult:
         return urlsplit(address)
     except ValueError as error:
         raise InvalidAddress(str(error).lower()) from None
-
-
-def check_redirect(origin: Origin, target: Origin) -> None:
-    """Raise `InvalidAddress` unless a registry may send a client on to another origin."""
-    if origin.scheme == "https" and target.scheme != "https":
-        raise InvalidAddress("it points to a server without TLS")
-    if is_loopback(target.host) and not is_loopback(origin.host):
-        raise InvalidAddress("it points to this machine")
 
 
 def check_realm(registry: Origin, realm: Origin) -> None:
@@ -274,9 +273,14 @@ def credentials_error(host: str, reply: str) -> RegistryError:
 
 def map_transport_error(error: Exception, host: str, seconds: float) -> TransientError | TfimgError:
     """Return the error for a missing or incomplete response. `seconds` is the timeout."""
-    if isinstance(limit := _innermost(error), LimitExceeded):
-        return timeout_error(host, limit.seconds) if limit.seconds else limit_error(host, str(limit))
-    text, reason = str(error), _reason(error)
+    inner, text = _innermost(error), str(error)
+    if isinstance(inner, LimitExceeded):
+        return timeout_error(host, inner.seconds) if inner.seconds else limit_error(host, str(inner))
+    if isinstance(inner, IncompleteRead):
+        reason = f"{inner.partial} bytes arrived, {inner.expected} are missing"
+    else:  # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
+        plain = re.sub(r"^-?\d+\] |^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", str(inner).rpartition("Errno ")[2])
+        reason = (plain.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
     is_cut = isinstance(error, requests.exceptions.ChunkedEncodingError | IncompleteRead | ProtocolError) or (
         CUT.search(text) is not None
     )
@@ -344,17 +348,8 @@ def parse_retry_after(header: str | None) -> float:
         return 0.0
 
 
-def _reason(error: Exception) -> str:
-    """Return the message of the innermost exception, without the prefixes of the libraries around it."""
-    inner = _innermost(error)
-    if isinstance(inner, IncompleteRead):
-        return f"{inner.partial} bytes arrived, {inner.expected} are missing"
-    # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
-    text = re.sub(r"^-?\d+\] |^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", str(inner).rpartition("Errno ")[2])
-    return (text.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
-
-
 def _innermost(error: Any) -> Any:
+    """Return the exception of which those of the libraries around it were made."""
     while True:
         causes = (cause for cause in getattr(error, "args", ()) if isinstance(cause, BaseException))
         cause = getattr(error, "reason", None) or next(causes, None)
@@ -375,10 +370,6 @@ class _TokenDocument(Document):
 
     token: str | None = None
     access_token: str | None = None
-
-
-def _basic(credentials: Credentials) -> str:
-    return f"Basic {b64encode(f'{credentials.username}:{credentials.password}'.encode()).decode()}"
 
 
 RESPONSE_SECONDS = 300.0  # timeout of a whole manifest or list: the largest one at 28 kB/s
@@ -532,8 +523,7 @@ class Connection:
         `name` is its name in messages.
         """
         try:
-            complete = resolve_address(base, address)
-            check_redirect(self.origin, parse_origin(complete))
+            complete = resolve_address(self.origin, base, address)
             if same_origin and parse_origin(complete) != self.origin:
                 raise InvalidAddress("it points to another host")
         except InvalidAddress as error:
@@ -571,18 +561,20 @@ class Connection:
         """Obtain the Authorization that a challenge of the registry itself asks for; return whether it is new."""
         scheme, _, rest = challenge.strip().partition(" ")
         actions, account = ACTIONS[method], self._credentials
+        pair = f"{account.username}:{account.password}" if account else ""
+        basic = f"Basic {b64encode(pair.encode()).decode()}" if account else ""
         parameters: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
         if scheme.lower() == "bearer" and parameters.get("realm"):
-            value = f"Bearer {self._request_token(parameters, actions)}"
+            value = f"Bearer {self._request_token(parameters, actions, basic)}"
         elif scheme.lower() == "basic" and account and account.username:
-            value = _basic(account)
+            value = basic
         else:
             return False
         is_new = self._authorizations.get(actions) != value
         self._authorizations[actions] = value
         return is_new
 
-    def _request_token(self, parameters: Mapping[str, str], actions: str) -> str:
+    def _request_token(self, parameters: Mapping[str, str], actions: str, basic: str) -> str:
         """Return a token from the server that a challenge names, for an account or anonymously."""
         realm, account = parameters["realm"], self._credentials
         try:
@@ -599,7 +591,7 @@ class Connection:
                 grant = {"grant_type": "refresh_token", "client_id": "tfimg", "refresh_token": account.identity_token}
                 opened = self._session.post(realm, data={**query, **grant}, timeout=self._timeout, stream=True)
             else:
-                headers = {"Authorization": _basic(account)} if account else {}
+                headers = {"Authorization": basic} if basic else {}
                 opened = self._session.get(realm, params=query, headers=headers, timeout=self._timeout, stream=True)
             with opened:
                 response = self.read(opened, server)

@@ -12,8 +12,7 @@ from docker import auth
 from docker.errors import DockerException
 from pydantic import Field, StringConstraints
 
-from tfimg.core import errors, process
-from tfimg.core.documents import Document, InvalidDocument, parse_document, parse_object, validate_model
+from tfimg.core import documents, errors, process
 from tfimg.core.text import quote_value, truncate
 
 DOCKER_HUB = "docker.io"  # the registry of a name without one
@@ -128,7 +127,7 @@ HelperName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")]
 """Name of a credential helper: the program is `docker-credential-NAME`, on the PATH."""
 
 
-class Login(Document):
+class Login(documents.Document):
     """What `docker login` leaves about one registry: a password, base64 of NAME:PASSWORD, or a token."""
 
     auth: str | None = None
@@ -136,7 +135,7 @@ class Login(Document):
     registrytoken: str | None = None
 
 
-class DockerConfig(Document):
+class DockerConfig(documents.Document):
     """The fields of Docker's config.json with secrets (docker/cli, cli/config/types). `auths` are of `Login`."""
 
     auths: dict[str, Any] | None = None
@@ -145,7 +144,7 @@ class DockerConfig(Document):
     helpers: dict[str, HelperName] | None = Field(default=None, alias="credHelpers")
 
 
-class _HelperOutput(Document):
+class _HelperOutput(documents.Document):
     """Output of a credential helper (docker-credential-helpers, `credentials/credentials.go`)."""
 
     name: str = Field(alias="Username")
@@ -194,8 +193,8 @@ def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | N
 
 def _read_config(path: Path) -> auth.AuthConfig:
     try:
-        config = validate_model(DockerConfig, parse_object(path.read_bytes()))
-        logins = {host: validate_model(Login, entry) for host, entry in (config.auths or {}).items()}
+        config = documents.validate_model(DockerConfig, documents.parse_object(path.read_bytes()))
+        logins = {host: documents.validate_model(Login, entry) for host, entry in (config.auths or {}).items()}
         entries = {host: login.model_dump(exclude_none=True) for host, login in logins.items()}
         auths = auth.AuthConfig.parse_auth(entries, raise_on_error=True)
         return auth.AuthConfig({"auths": auths, "credsStore": config.store, "credHelpers": config.helpers or {}})
@@ -211,7 +210,7 @@ def _read_config(path: Path) -> auth.AuthConfig:
 def _run_helper(helper: str, server: str, run: RunHelper) -> Credentials | None:
     program = f"docker-credential-{helper}"
     try:
-        output = parse_document(_HelperOutput, run([program, "get"], server.encode()).encode())
+        output = documents.parse_document(_HelperOutput, run([program, "get"], server.encode()).encode())
     except process.CommandFailed as error:
         printed = f"{error.stdout}{error.stderr}".strip()
         if NOT_FOUND in printed:
@@ -221,7 +220,7 @@ def _run_helper(helper: str, server: str, run: RunHelper) -> Credentials | None:
         problem = "it is not installed"
     except TimeoutError:
         problem = f"it did not end within {HELPER_SECONDS:g} seconds"
-    except InvalidDocument:
+    except documents.InvalidDocument:
         problem = "its output does not follow the protocol of credential helpers"
     else:
         if output.name == auth.TOKEN_USERNAME:

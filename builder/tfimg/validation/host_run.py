@@ -85,7 +85,7 @@ def judge_host_run(run: HostRun, spec: ImageSpec, lock: Lock, *, suite: Path, so
     contract, selection, checks = (import_suite_module(suite, name) for name in ("contract", "selection", "checks"))
     plan = selection.select(checks.CHECKS, contract.Facts(**facts), accelerators=max(1, len(report.gpus)))
     report = replace(report, required=tuple(plan.required), waived=facts["waived"])
-    if reasons := [_shorten(reason, MAX_REASON) for reason in _find_failures(run, report, spec, lock, suite)]:
+    if reasons := [to_plain_text(reason)[:MAX_REASON] for reason in _find_failures(run, report, spec, lock, suite)]:
         more = f"; and {len(reasons) - MAX_LISTED} more" if len(reasons) > MAX_LISTED else ""
         raise errors.InsufficientRecord(
             f"{source} does not prove the wheels of {spec.identifier}: {'; '.join(reasons[:MAX_LISTED])}{more}.",
@@ -103,7 +103,7 @@ def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, su
         ("device", first.get("device"), spec.device),
     ):
         if found != required:
-            yield f"its {name} is {_shorten(str(found))}, not {required}"
+            yield f"its {name} is {to_plain_text(str(found))[:MAX_NAME]}, not {required}"
     if not str(report.environment.get("python", "")).startswith(f"{spec.python}."):
         yield f"the suite ran on another Python than {spec.python}"
     if report.problem:
@@ -114,7 +114,3 @@ def _find_failures(run: HostRun, report: Report, spec: ImageSpec, lock: Lock, su
     yield from (f"{check} is required, and was not run" for check in report.missing if check not in ended)
     if DEVICES[spec.device].is_reported and not (report.gpus and report.driver):
         yield f"{GPU_CHECK} names no GPU with its driver"
-
-
-def _shorten(text: str, length: int = MAX_NAME) -> str:
-    return to_plain_text(text)[:length]

@@ -164,15 +164,19 @@ class ImageRecord(StrictDocument):
             waived=self.waived,
             unproven=self.unproven,
             environment=self.environment,
-            results=tuple(self._results()),
+            results=(
+                *(
+                    CheckResult(
+                        check=check, outcome="passed", reason=None, seconds=seconds, measured=self._measured(check)
+                    )
+                    for check, seconds in self.passed.items()
+                ),
+                *(
+                    CheckResult(check=check, outcome="skipped", reason=reason, seconds=0.0, measured={})
+                    for check, reason in self.skipped.items()
+                ),
+            ),
         )
-
-    def _results(self) -> Iterator[CheckResult]:
-        for check, seconds in self.passed.items():
-            measured = self._measured(check)
-            yield CheckResult(check=check, outcome="passed", reason=None, seconds=seconds, measured=measured)
-        for check, reason in self.skipped.items():
-            yield CheckResult(check=check, outcome="skipped", reason=reason, seconds=0.0, measured={})
 
     def _measured(self, check: str) -> dict[str, Any]:
         if check == GPU_CHECK:

@@ -485,6 +485,7 @@ def format_page(report: Report) -> str:
     for row in checks:
         groups.setdefault(row.group, []).append(row)
     anchors = {row.result.check: row.anchor for row in checks}
+    light, summary = summarize(report)
     return template.render(
         report=report,
         rows=checks,
@@ -494,9 +495,9 @@ def format_page(report: Report) -> str:
         bad=[row.result.check for row in checks if row.result in report.unsuccessful],
         absent=[check for check in report.missing if check not in anchors],
         counts=count_outcomes(result.outcome for result in report.results).items(),
-        light=choose_light(report),
-        sign=LIGHTS[choose_light(report)],
-        summary=summarize(report),
+        light=light,
+        sign=LIGHTS[light],
+        summary=summary,
     )
 
 
@@ -505,14 +506,11 @@ def _escape(value: Any) -> Any:
     return to_plain_text(value) if type(value) is str else value
 
 
-def choose_light(report: Report) -> Light:
-    """Return green if all that the level requires passed, amber if some of it did not run, red if something failed."""
-    return "red" if not report.passed else "amber" if report.missing else "green"
-
-
-def summarize(report: Report) -> str:
+def summarize(report: Report) -> tuple[Light, str]:
+    """Return green if all that the level requires passed, amber if some of it did not run, else red; and a summary."""
+    light: Light = "red" if not report.passed else "amber" if report.missing else "green"
     if report.problem:
-        return f"The suite did not reach its end: {report.problem}."
+        return light, f"The suite did not reach its end: {report.problem}."
     passed = sum(result.outcome == "passed" for result in report.results)
     text = f"{passed} of {len(report.results)} checks passed."
     if report.fault:
@@ -521,7 +519,7 @@ def summarize(report: Report) -> str:
         text += f" {len(report.missing)} required checks did not run, so {report.aim} is not proven."
     if report.unproven:
         text += f" {len(report.unproven)} more need {report.missing_hardware}."
-    return text
+    return light, text
 
 
 def list_rows(report: Report) -> list[ReportRow]:

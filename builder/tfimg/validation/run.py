@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +23,6 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 from tfimg.core import documents, errors
-from tfimg.core.errors import BuildError, EngineError, FileError, NetworkError, UsageError, ValidationAborted
 from tfimg.core.events import ChecksPlanned, CheckStarted
 from tfimg.core.files import hash_files, remove_oldest, write_atomically
 from tfimg.core.levels import Level
@@ -268,12 +267,12 @@ def explain_errors(suite: Path) -> Iterator[None]:
     """Add the cause and the fix to errors of the build or the engine for which they are known."""
     try:
         yield
-    except (BuildError, EngineError, NetworkError) as error:
+    except (errors.BuildError, errors.EngineError, errors.NetworkError) as error:
         known = find_cause(error.what, suite=suite)
         if known is None:
             raise
         # Who asked a server says which option names another one.
-        own = error.next_step if isinstance(error, NetworkError) else None
+        own = error.next_step if isinstance(error, errors.NetworkError) else None
         raise type(error)(error.what, next_step=" ".join(filter(None, (known.cause, known.fix, own)))) from None
 
 
@@ -314,7 +313,7 @@ class KeptReport:
 
     def read(self) -> Report | None:
         """Return the report; None if there is none that can be read."""
-        with suppress(FileError, OSError, UnicodeDecodeError):
+        with suppress(errors.FileError, OSError, UnicodeDecodeError):
             return read_report(self.file.read_text(encoding="utf-8"), source=str(self.file))
         return None
 
@@ -424,21 +423,31 @@ def validate(
 ) -> Report:
     """Run the suite in a container without network, as the image's own user.
 
-    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none.
+    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none, and
+    `ValidationAborted` where the image has no interpreter.
     """
     start, stream = time.monotonic(), EventStream(nonce=secrets.token_hex(8))
-    with closing(_run(engine, _container(request, stream.nonce))) as output:
-        try:
+    container = _container(request, stream.nonce)
+    try:
+        with closing(engine.run(container, timeout=SUITE_SECONDS)) as output:
             for item in output:
                 for event in stream.feed(item):
                     on_event(event)
-        except TimeoutError:
-            stream.timed_out = True
+    except TimeoutError:
+        stream.timed_out = True
+    except errors.EngineError as error:  # as engines report an image without the interpreter
+        if re.search(r"executable file .*not found|no such file or directory", error.what, re.IGNORECASE):
+            program = (container.entrypoint or container.command)[0]
+            raise errors.ValidationAborted(
+                f"{request.image} cannot be validated: it has no {program} to start the suite with.",
+                next_step="Check its identifier; --as names another one.",
+            ) from None
+        raise
     if request.selection != ALL_CHECKS and not stream.plan.checks:
         said = re.search(r"no check (of this image is named|is selected).*", " ".join(stream.errors))
         if said:
             next_step = "The suite takes names of checks, and patterns such as 'numerics.*'."
-            raise UsageError(f"No check was run: {said[0].rstrip()}", next_step=next_step)
+            raise errors.UsageError(f"No check was run: {said[0].rstrip()}", next_step=next_step)
     for result in stream.finish():
         on_event(result)
     return Report(
@@ -474,17 +483,3 @@ def _container(request: ValidationRequest, nonce: str) -> RunRequest:
         environment=EMULATED_PROCESSOR if request.emulated else {},
         entrypoint=TFIMG_PYTHON if request.from_lock else ANY_PYTHON,
     )
-
-
-def _run(engine: ContainerRunner, request: RunRequest) -> Generator[Line | Exit, None, None]:
-    """Run the suite. Raises `ValidationAborted` where the image has no interpreter, which engines report as refusal."""
-    try:
-        yield from engine.run(request, timeout=SUITE_SECONDS)
-    except EngineError as error:
-        if re.search(r"executable file .*not found|no such file or directory", error.what, re.IGNORECASE):
-            program = (request.entrypoint or request.command)[0]
-            raise ValidationAborted(
-                f"{request.image} cannot be validated: it has no {program} to start the suite with.",
-                next_step="Check its identifier; --as names another one.",
-            ) from None
-        raise
