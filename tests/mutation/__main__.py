@@ -28,7 +28,18 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).with_name("settings.toml")
 STATS = Path("mutants/mutmut-stats.json")
 
-PACKAGES = ("layers", "attestations", "matrix", "validation", "recipe", "publish", "registry")
+PACKAGES = (
+    "layers",
+    "attestations",
+    "matrix",
+    "validation",
+    "recipe",
+    "publish",
+    "registry",
+    "index",
+    "inspect",
+    "advisories",
+)
 """Packages that are mutated. The tests that are named after a package, as `test_matrix_resolve.py`, run first: they
 kill most mutants, and most of what reaches a function reaches it from the command line, slowly."""
 
@@ -40,7 +51,8 @@ def select_tests(packages: Sequence[str]) -> list[str]:
     """
     if set(packages) == set(PACKAGES):
         return ["tests/unit", "tests/repository"]
-    names = (*packages, "cli_offline", "cli_proofs", "cli_publish", "cli_renew", "publish_faults")
+    commands = ("offline", "proofs", "publish", "renew", "load_attacks", "lock_fix", "audit")
+    names = (*packages, *(f"cli_{command}" for command in commands), "publish_faults")
     files = [file for folder in ("unit", "repository") for file in sorted(ROOT.glob(f"tests/{folder}/test_*.py"))]
     return [str(file.relative_to(ROOT)) for file in files if any(name in file.name for name in names)]
 

@@ -107,7 +107,8 @@ class World:
 
 
 @pytest.fixture
-def world(workspace: Workspace, tmp_path: Path) -> Iterator[World]:
+def world(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.chdir(tmp_path)  # without `.venv` here or a PATH, uv finds no Python by itself
     project = Project(services=TestEnvironment(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
     with package_index() as index:
         index.cached = True

@@ -7,6 +7,7 @@ instead. Each package has exactly one hash: that of the wheel which the image's 
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -281,7 +282,8 @@ def resolve_packages(
         days += [f"--exclude-newer-package={name}={day}" for name, day in query.newer]
         argv = [
             *(uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml"),
-            "--no-python-downloads",  # uv runs none, and would look for one of the target version for seconds
+            "--no-python-downloads",  # uv looks for one of the target version otherwise, for seconds
+            f"--python={sys.executable}",  # PATH may have none, as where tfimg is installed as a tool
             f"--output-file={answer}",
             f"--python-version={query.python}",
             f"--python-platform={PROCESSORS[query.platform]}-manylinux_2_{GLIBC_MINOR}",
