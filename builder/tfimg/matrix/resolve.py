@@ -8,7 +8,7 @@ for a GPU, any other for a CPU. Without `platform` it is for linux/amd64.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tfimg.matrix.conditions import Condition, Request, list_conditions, preference_key
+from tfimg.matrix.conditions import Condition, Request, format_drivers, list_conditions, preference_key
 from tfimg.matrix.gpus import describe_ptx, find_driver_floor, find_execution_mode, find_gpu
 from tfimg.matrix.refusal import format_values, make_refusal
 from tfimg.matrix.schema import RUNTIME, Matrix
@@ -91,5 +91,4 @@ def _notes(matrix: Matrix, request: Request, spec: ImageSpec) -> Iterator[str]:
         )
     elif not request.driver:
         known = matrix.gpu_drivers.get(sm) if sm else None
-        end = f", below {known.below}," if known and known.below else ""
-        yield f"Driver {floor} or newer{end} is needed."
+        yield f"Driver {format_drivers(floor or '', known.below if known else None)} is needed."
