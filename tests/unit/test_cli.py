@@ -150,10 +150,10 @@ def test_a_build_without_tfimg_needs_the_committed_lock_of_a_variant(
 @pytest.mark.parametrize("command", ["resolve", "plan"])
 def test_requests_that_work_have_the_variant(command: str, tfimg: CliRunner) -> None:
     message = tfimg(command, "--tf", "2.15", "--python", "3.12", "--variant", "slim").refusal(4)
-    assert message.endswith(
+    assert (
         "What would work:\n  --tf 2.15 --python 3.11 --variant slim  (2.15.1-cpu-py3.11-slim)\n"
-        "  --tf 2.16 --python 3.12 --variant slim  (2.16.2-cpu-py3.12-slim)"
-    )
+        "  --tf 2.16 --python 3.12 --variant slim  (2.16.2-cpu-py3.12-slim)\n"
+    ) in message
 
 
 def test_what_is_committed_is_fresh(tfimg: CliRunner) -> None:
@@ -370,9 +370,13 @@ def test_a_clash_names_its_reasons_and_what_would_work_for_people_and_programs(
     message = tfimg(*argv).refusal(code)
     assert message == reported.json["message"]
     assert all(requested in message for requested in reported.json["clash"])
-    assert all(f"\n  {reason}\n" in message for reason in reported.json["reasons"])
-    requests = [f"\n  {one['request']}  ({one['identifier']})" for one in reported.json["nearest"]]
-    assert message.endswith(f"What would work:{''.join(requests)}")
+    assert all(f" {reason}" in message for reason in reported.json["reasons"])
+    requests = [
+        f"\n  {one['request']}  ({', '.join(filter(None, (one['identifier'], one.get('driver'))))})"
+        for one in reported.json["nearest"]
+    ]
+    sources = "; ".join(reported.json["sources"])
+    assert message.endswith(f"What would work:{''.join(requests)}\nFrom matrix.yaml: {sources}")
 
 
 WRONG = """

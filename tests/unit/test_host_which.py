@@ -167,7 +167,8 @@ def test_the_gpu_that_prevents_an_image_is_named(ask: Ask) -> None:
     first, *reasons, last = str(caught.value).split("\n")
     assert first == (
         "No image meets the request on every GPU of this host (Tesla T4 (sm_75), NVIDIA B200 (sm_100)); "
-        "only NVIDIA B200 (sm_100) prevents it: No image meets --gpu B200:"
+        "only NVIDIA B200 (sm_100) prevents it: No image meets --gpu B200: "
+        "no wheel of TensorFlow has code for B200 (sm_100)."
     )
     assert reasons[-1] == (
         "  no wheel up to 2.21 has code for Blackwell; PTX is reported to fail with CUDA_ERROR_INVALID_PTX or "
@@ -202,14 +203,14 @@ def test_a_refusal_names_the_nearest_that_works_and_has_the_minors_for_programs(
     with pytest.raises(UnavailableDriver) as caught:
         ask("t4-470.txt", tensorflow="2.15")
     assert str(caught.value) == (
-        "--tf 2.15 and --driver 470.256.02 clash:\n"
-        "  with driver 470.256.02: TensorFlow 2.10.0 to 2.14.1 (matrix.yaml: rows[0 to 7].tensorflow, from releases on "
-        "the package index)\n"
-        "  with TensorFlow 2.15: driver 525.60.13 or newer (matrix.yaml: rows[8].gpu.libraries.toolkit, from NVIDIA's "
-        "CUDA compatibility guide)\n"
+        "--tf 2.15 and --driver 470.256.02 clash: driver 470.256.02 is too old for images with TensorFlow 2.15.\n"
+        "  with driver 470.256.02: TensorFlow 2.10.0 to 2.14.1\n"
+        "  with TensorFlow 2.15: driver 525.60.13 or newer\n"
         "What would work:\n"
         "  --tf 2.14 --gpu T4 --driver 470.256.02  (2.14.1-cuda11.8-py3.11)\n"
-        "  --tf 2.15 --gpu T4 --driver 525.60.13  (2.15.1-cuda12.2-py3.11)"
+        "  --tf 2.15 --gpu T4  (2.15.1-cuda12.2-py3.11, any driver from 525.60.13 on)\n"
+        "From matrix.yaml: rows[0 to 7].tensorflow (releases on the package index); rows[8].gpu.libraries.toolkit "
+        "(NVIDIA's CUDA compatibility guide)"
     )
     minors = caught.value.details["minors"]
     assert isinstance(minors, list)

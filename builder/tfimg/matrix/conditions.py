@@ -196,6 +196,15 @@ class Condition:
         is_minor = self.option == "--cudnn" or (self.option == "--tf" and spec.is_newest_patch)
         return schema.minor_version(value) if is_minor else value
 
+    def describe_range(self, spec: ImageSpec) -> str:
+        """Return which drivers an image takes, for a condition on the driver."""
+        return f"any driver from {self.value(spec)} on"
+
+    @property
+    def is_too_new(self) -> bool:
+        """Whether a driver no longer supports the GPU."""
+        return False
+
     def path(self, spec: ImageSpec) -> str:
         """Return where the matrix states the value of an image."""
         return f"rows[{spec.row}].{self.criterion.path.format(platform=spec.platform)}"
@@ -216,10 +225,17 @@ class _DriverOfGpu(Condition):
     def value(self, spec: ImageSpec) -> str | None:
         return find_driver_floor(self.matrix, spec, self.capability)
 
+    @property
+    def is_too_new(self) -> bool:
+        return bool(self.support.below and parse_version(self.text) >= parse_version(self.support.below))
+
+    def describe_range(self, spec: ImageSpec) -> str:
+        drivers = format_drivers(self.value(spec) or "", self.support.below)
+        return f"any driver {drivers}" if drivers.startswith("from") else f"any driver from {self.value(spec)} on"
+
     def describe_value(self, spec: ImageSpec) -> str:
-        end = f", below {self.support.below}" if self.support.below else ""
         purpose = " to compile PTX" if self._compiles_ptx(spec) else ""
-        return f"{self.value(spec)} or newer{end}{purpose} for {self.capability}"
+        return f"{format_drivers(self.value(spec) or '', self.support.below)}{purpose} for {self.capability}"
 
     def path(self, spec: ImageSpec) -> str:
         if self.support.below or self.value(spec) == self.support.since:
@@ -229,6 +245,13 @@ class _DriverOfGpu(Condition):
     def _compiles_ptx(self, spec: ImageSpec) -> bool:
         mode = find_execution_mode(self.matrix, spec.gpu, self.capability) if spec.gpu else None
         return mode in ("ptx", "unproven")
+
+
+def format_drivers(since: str, below: str | None) -> str:
+    """Return a range of drivers in words: a branch of drivers that ends is named by its number."""
+    if below and below.isdecimal():
+        return f"from {since} to {int(below) - 1}"
+    return f"{since} or newer{f', below {below}' if below else ''}"
 
 
 def list_conditions(matrix: schema.Matrix, request: Request) -> Iterator[Condition]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tfimg.matrix import gpus, refusal, schema
-from tfimg.matrix.conditions import Condition, Request, list_conditions, preference_key
+from tfimg.matrix.conditions import Condition, Request, format_drivers, list_conditions, preference_key
 from tfimg.matrix.spec import ImageSpec, with_variant
 
 
@@ -86,5 +86,4 @@ def _notes(matrix: schema.Matrix, request: Request, spec: ImageSpec) -> Iterator
         )
     elif not request.driver:
         known = matrix.gpu_drivers.get(sm) if sm else None
-        end = f", below {known.below}," if known and known.below else ""
-        yield f"Driver {floor} or newer{end} is needed."
+        yield f"Driver {format_drivers(floor or '', known.below if known else None)} is needed."

@@ -79,9 +79,10 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
 
     Examples:
       tfimg resolve --tf 2.15 --cuda 12 --json
+      tfimg resolve --gpu 'RTX 4070' --driver 550 --explain
     """
 
-    explain: bool = flag("explain the choice")
+    explain: bool = flag("explain the choice, and show every fact about the image")
 
     def run(self, context: Context) -> int:
         project = context.project(repository=self.repository)
@@ -91,6 +92,13 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
         row = project.describe(found.spec)
         ends = [end.describe(today) for end in found.spec.support_ends]
         reasons = {"explanation": list(found.explanation)} if self.explain else {}
-        fields = {**row, "end_of_life": ends or None, "notes": notes or None, **reasons}
+        shown = row if self.explain else {name: row[name] for name in CHOICE}
+        first = {"identifier": row["identifier"], "notes": notes or None}
+        fields = {**first, **reasons, **shown, "end_of_life": ends or None}
         context.print_result({**row, "notes": notes, **reasons}, fields)
         return 0
+
+
+CHOICE = ("identifier", "tags", "tensorflow", "python", "platform", "cuda", "cudnn", "libtpu", "level",
+          "base_kind", "date", "supported_until")  # fmt: skip
+"""What `tfimg resolve` shows of an image; `--explain` and `--json` show the rest."""
