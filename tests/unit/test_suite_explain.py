@@ -7,7 +7,7 @@ from typing import get_args
 import explain as suite
 import pytest
 from explain import MAX_PART, PATTERNS, PROOF_LINES, PROOF_WIDTH, add_explanations, explain
-from explain import _read as text_of
+from explain import _read
 from known_issues import KNOWN_ISSUES, KnownIssue
 
 from tfimg.validation.report import Explanation, Fault
@@ -101,6 +101,10 @@ def recorded(log: Path) -> str:
     origin, _, text = log.read_text().partition("\n")
     assert re.match(r"# (Recorded with|Reported in) \S", origin), log.name
     return text
+
+
+def text_of(log: str) -> str:
+    return "\n".join(line for _, line in _read(log))
 
 
 def explained_names(text: str) -> tuple[list[str], list[str]]:

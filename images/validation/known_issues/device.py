@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from known_issues.host import WITH_GPU
+from known_issues.host import NO_GPU, WITH_GPU
 from known_issues.issue import KnownIssue
 
 # What TensorFlow prints without a driver. It is a failure if a GPU was asked for.
@@ -49,7 +49,7 @@ DEVICE = (
         "holds it.",
         fix="`nvidia-smi` shows the processes and the compute mode; end them, or run `sudo nvidia-smi -c DEFAULT`.",
         source="tensorflow/tensorflow#28126",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="gpu-hardware",
@@ -62,7 +62,7 @@ DEVICE = (
         cause="The GPU reports a defect: it is off the bus, or its memory has errors that cannot be corrected.",
         fix="Restart the machine. If it occurs again, `nvidia-smi -q` and `dmesg | grep Xid` have what NVIDIA or "
         "the cloud's support asks for; a cloud's machine is best replaced.",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "driver-unknown"),
+        leads_to=(*NO_GPU, "driver-unknown"),
     ),
     KnownIssue(
         name="gpu-library-start",

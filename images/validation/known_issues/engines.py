@@ -62,7 +62,7 @@ ENGINES = (
         fix="Build or pull the one for this machine: `tfimg build --platform linux/arm64` (for CPU), or "
         "linux/amd64. `docker image inspect --format '{{.Architecture}}' IMAGE` shows what an image is.",
         source="docker/for-mac#5123",
-        leads_to=("image-not-found", "image-pull"),
+        leads_to=("image-not-found",),
     ),
     KnownIssue(
         name="image-not-found",
@@ -81,7 +81,6 @@ ENGINES = (
         "Images of tfimg are in the engine that built them until `tfimg publish` or `tfimg build --push` pushes "
         "them.",
         source="docker/hub-feedback#1222",
-        leads_to=("image-pull",),
     ),
     KnownIssue(
         name="image-name",
@@ -91,7 +90,6 @@ ENGINES = (
         "option before it is not closed, such as `-v $PWD:/work` where the folder has blanks.",
         fix='Quote variables (`-v "$PWD":/work`), and write the name in small letters: HOST/NAME:TAG.',
         source="docker/cli#1103",
-        leads_to=("image-pull",),
     ),
     KnownIssue(
         name="image-pull",
@@ -102,7 +100,7 @@ ENGINES = (
         fix="`kubectl describe pod NAME` has the registry's answer: `tfimg explain` reads that. A private registry "
         "needs `imagePullSecrets`, made by `kubectl create secret docker-registry`.",
         source="kubernetes/kubernetes#41536",
-        secondary=True,
+        generic=True,
     ),
     KnownIssue(
         name="crash-loop",
@@ -115,7 +113,7 @@ ENGINES = (
         fix="`kubectl logs --previous POD` has what the program printed, `kubectl describe pod POD` its exit code "
         "and events: give both to `tfimg explain`.",
         source="kubernetes/kubernetes#57291",
-        secondary=True,
+        generic=True,
     ),
     KnownIssue(
         name="kubernetes-reference",
@@ -131,7 +129,6 @@ ENGINES = (
         fix="`kubectl get secret,configmap,pvc -n NAMESPACE` lists what is there; create it, or correct the name in "
         "the pod.",
         source="kubernetes/kubernetes#54239",
-        leads_to=("crash-loop",),
     ),
     KnownIssue(
         name="mount-source",

@@ -10,6 +10,9 @@ WITH_GPU = (
     r"nvidia\.com/gpu['\"]?: ['\"]?[1-9]"
 )
 
+# What follows where a program does not reach the GPU.
+NO_GPU = ("no-gpu", "gpu-not-given", "gpu-unused")
+
 HOST = (
     KnownIssue(
         name="no-toolkit",
@@ -33,7 +36,7 @@ HOST = (
         "engine; for CDI and Podman, run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`. `tfimg doctor` "
         "checks it.",
         source="NVIDIA/nvidia-container-toolkit#434",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "program-missing"),
+        leads_to=(*NO_GPU, "program-missing"),
     ),
     KnownIssue(
         name="kubernetes-runtime",
@@ -53,7 +56,7 @@ HOST = (
         "NVIDIA's GPU Operator does that, and creates the runtime class. Give the pod, and the plugin's, "
         "`runtimeClassName: nvidia`, unless it is the node's default.",
         source="NVIDIA/k8s-device-plugin#60, NVIDIA/k8s-device-plugin#478",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "no-gpu-node"),
+        leads_to=(*NO_GPU, "no-gpu-node"),
     ),
     KnownIssue(
         name="no-gpu-node",
@@ -96,7 +99,7 @@ HOST = (
         fix="Set NVIDIA_DRIVER_CAPABILITIES=compute,utility, as tfimg's images do, or leave it and `capabilities=` "
         "out; `tfimg run` starts an image so.",
         source="tensorflow/tensorflow#45011",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
         secondary=True,
     ),
     KnownIssue(
@@ -114,7 +117,7 @@ HOST = (
         "CDI: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` and `--device nvidia.com/gpu=all`. Update an "
         "old toolkit.",
         source="NVIDIA/libnvidia-container#154, NVIDIA/nvidia-container-toolkit#139",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="gpu-permission",
@@ -130,7 +133,7 @@ HOST = (
         fix="`ls -l /dev/nvidia*` on the machine shows whom they admit; start with `--group-add` of that group. For "
         "Podman with SELinux, run `sudo setsebool -P container_use_devices true`.",
         source="NVIDIA/nvidia-docker#1608",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="driver-in-image",
@@ -144,7 +147,6 @@ HOST = (
         fix="Build the image again with the default runtime `runc` and without a GPU; or remove the files in a "
         "Dockerfile: `RUN rm -f /usr/lib/x86_64-linux-gnu/libnvidia-*.so.* /usr/lib/x86_64-linux-gnu/libcuda.so.*`.",
         source="NVIDIA/nvidia-container-toolkit#289",
-        leads_to=("gpu-hook",),
     ),
     KnownIssue(
         name="wsl-gpu",
@@ -159,7 +161,7 @@ HOST = (
         fix="Install NVIDIA's driver in Windows, none in WSL; run `wsl --update` and `wsl --shutdown`, and see that "
         "`nvidia-smi` inside WSL lists the GPU. Without an NVIDIA GPU, use a CPU image.",
         source="NVIDIA/nvidia-container-toolkit#155",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="libcuda-name",
@@ -188,7 +190,7 @@ HOST = (
         "CUDA_VISIBLE_DEVICES: `tfimg run --gpus 0`, for MIG `--gpus 0:0`. `sudo nvidia-smi mig -cgi 0 -C` creates "
         "a MIG device.",
         source="NVIDIA/nvidia-docker#1294",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="toolkit-ldconfig",
@@ -199,7 +201,7 @@ HOST = (
         fix='Set `ldconfig = "@/sbin/ldconfig"` in /etc/nvidia-container-runtime/config.toml (Ubuntu: '
         '"@/sbin/ldconfig.real"), or install the toolkit again.',
         source="NVIDIA/nvidia-container-toolkit#371",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="apptainer-gpu",
@@ -209,7 +211,7 @@ HOST = (
         "of clusters, or no driver.",
         fix="Start it on a node with a GPU (Slurm: `srun --gres=gpu:1 …`); `nvidia-smi` must list the GPU there.",
         source="NVIDIA/nvidia-container-toolkit#371",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="cdi-outdated",
@@ -223,7 +225,7 @@ HOST = (
         fix="Write it again: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; `nvidia-ctk cdi list` "
         "shows its devices.",
         source="NVIDIA/nvidia-container-toolkit#885",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="gpus-flag",
@@ -234,7 +236,7 @@ HOST = (
         fix="Start with `--runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=all` in place of `--gpus all`, or `--device "
         'nvidia.com/gpu=all`; or set `mode = "legacy"` in /etc/nvidia-container-runtime/config.toml.',
         source="NVIDIA/nvidia-container-toolkit#434",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="gpu-hook",
@@ -249,7 +251,8 @@ HOST = (
         fix="See that `nvidia-smi` works on the machine, update nvidia-container-toolkit and restart the engine. "
         "`sudo nvidia-container-cli -k -d /dev/tty info` prints where it fails.",
         source="NVIDIA/nvidia-container-toolkit#155",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
+        generic=True,
     ),
     KnownIssue(
         name="no-driver",
@@ -272,7 +275,7 @@ HOST = (
         "Docker Desktop for Linux, use Docker Engine: `docker context use default`; on Fedora and others run `sudo "
         "ldconfig` after the driver's installation. `tfimg doctor` checks it.",
         source="NVIDIA/nvidia-docker#1711",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="forward-compatibility",
@@ -288,7 +291,7 @@ HOST = (
         "supports: `tfimg which` names one, and tfimg's images contain no libcuda. `LD_LIBRARY_PATH` must not "
         "contain /usr/local/cuda/compat.",
         source="NVIDIA/nvidia-docker#1515",
-        leads_to=("driver-mismatch", "driver-too-old", "no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=("driver-mismatch", "driver-too-old", *NO_GPU),
         secondary=True,
     ),
     KnownIssue(
@@ -305,7 +308,7 @@ HOST = (
         cause="The machine's NVIDIA driver is older than the image's CUDA requires.",
         fix="Update the driver on the machine, or use an image that the driver supports: `tfimg which` names one.",
         source="tensorflow/tensorflow#41401, NVIDIA/nvidia-container-toolkit#152",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
         secondary=True,
     ),
     KnownIssue(
@@ -322,7 +325,7 @@ HOST = (
         "old module is still loaded, or the container has a libcuda of its own.",
         fix="Restart the machine. If that does not help, look for another libcuda on LD_LIBRARY_PATH.",
         source="NVIDIA/nvidia-container-toolkit#171",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused", "gpu-hook"),
+        leads_to=NO_GPU,
         secondary=True,
     ),
     KnownIssue(
@@ -337,7 +340,7 @@ HOST = (
         fix="Install nvidia-fabricmanager of the driver's version on the machine and start it: `systemctl enable "
         "--now nvidia-fabricmanager`.",
         source="jax-ml/jax#24866, pytorch/pytorch#35710",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
         secondary=True,
     ),
     KnownIssue(
@@ -352,7 +355,7 @@ HOST = (
         fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo "
         "nvidia-modprobe -u`, or restart it.",
         source="gbionics/jaxsim#50, pytorch/pytorch#49081",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
         secondary=True,
     ),
     KnownIssue(
@@ -380,7 +383,7 @@ HOST = (
         fix="Start the container again. To prevent it, set the engine's cgroup driver to cgroupfs, or give access "
         "to the GPU with CDI.",
         source="NVIDIA/nvidia-docker#1730, NVIDIA/nvidia-container-toolkit#1227",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
     ),
     KnownIssue(
         name="stub-libcuda",
@@ -396,7 +399,7 @@ HOST = (
         fix="Remove libcuda from the image, and every `stubs` folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d. "
         "The engine mounts the machine's own libcuda with the GPU.",
         source="NVIDIA/warp#219, horovod/horovod#3831",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
         secondary=True,
     ),
     KnownIssue(
@@ -446,7 +449,7 @@ HOST = (
         "probe, or the machine's own lack of memory.",
         fix="`docker events --since 1h` shows a stop or kill, `sudo dmesg | grep -i oom` on the machine a lack of "
         "memory. Give a long stop more time (`docker stop -t 60`), a slow start a startupProbe.",
-        leads_to=("out-of-memory", "crash-loop"),
+        leads_to=("out-of-memory",),
     ),
     KnownIssue(
         name="out-of-memory",
@@ -481,7 +484,7 @@ HOST = (
         "`resources.limits.memory` of Kubernetes, the virtual machine of Docker Desktop), or use less: smaller "
         "batches, fewer parallel calls. `dmesg` on the machine names the process that the kernel killed.",
         source="tensorflow/tensorflow#33960",
-        leads_to=("peer-unreachable", "worker-restarted", "crash-loop"),
+        leads_to=("peer-unreachable", "worker-restarted"),
         done=r"--memory[ =]|\bmem_limit: |limits:\s{1,20}(?:cpu: \S{1,20}\s{1,20})?memory: |-m \d{1,6}[gm]\b",
         then="Raise the limit on memory that the container has, or use less: smaller batches, a smaller shuffle "
         "buffer, no `cache()` in memory, fewer parallel calls. `docker stats` shows the use while it runs.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from known_issues.host import NO_GPU
 from known_issues.issue import KnownIssue
 
 # Names that users often give to their own programs, and that modules of TensorFlow import.
@@ -225,7 +226,7 @@ IMAGE = (
         fix="Install the NVIDIA wheels of the lock, and add their folders to the configuration of ldconfig. "
         "TF_CPP_MAX_VLOG_LEVEL=3 names the library that is missing.",
         source="tensorflow/tensorflow#62412, tensorflow/tensorflow#85689, tensorflow/tensorflow#60854",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
         secondary=True,
     ),
     KnownIssue(

@@ -19,7 +19,7 @@ NETWORK = (
         "company's proxy.",
         fix="Set SSL_CERT_FILE on the machine that builds to a bundle with that authority; tfimg passes it to "
         "builds as a secret. In a container, mount the bundle and set SSL_CERT_FILE.",
-        leads_to=("network", "no-versions", "no-wheel", "image-pull"),
+        leads_to=("network", "no-versions", "no-wheel"),
     ),
     KnownIssue(
         name="proxy-login",
@@ -33,7 +33,7 @@ NETWORK = (
         cause="The proxy requires a user and a password, and received none or wrong ones.",
         fix="Set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT on the machine that builds; tfimg passes it to builds "
         "as a secret.",
-        leads_to=("network", "no-versions", "no-wheel", "image-pull"),
+        leads_to=("network", "no-versions", "no-wheel"),
     ),
     KnownIssue(
         name="network",
@@ -59,7 +59,7 @@ NETWORK = (
         "accept connections.",
         fix="Check the network, the proxy (HTTPS_PROXY) and the index of the machine that builds. A build cannot "
         "reach a proxy on 127.0.0.1.",
-        leads_to=("no-versions", "no-wheel", "image-pull"),
+        leads_to=("no-versions", "no-wheel"),
     ),
     KnownIssue(
         name="tls-invalid",
@@ -92,7 +92,7 @@ NETWORK = (
         "/etc/docker/daemon.json and restart it; for containerd, a hosts.toml with http://; better, give it a "
         "certificate. A proxy's address in HTTPS_PROXY mostly begins with http://.",
         source="moby/moby#8887",
-        leads_to=("network", "image-pull"),
+        leads_to=("network",),
     ),
     KnownIssue(
         name="rate-limit",
@@ -107,7 +107,7 @@ NETWORK = (
         fix="Run `docker login`, or use a mirror (`tfimg build --mirror docker.io=HOST`). Otherwise wait: the limit "
         "is reset after six hours at most.",
         source="docker/hub-feedback#2429, elastic/golang-crossbuild#659",
-        leads_to=("image-pull", "registry-denied"),
+        leads_to=("registry-denied",),
     ),
     KnownIssue(
         name="registry-login",
@@ -133,7 +133,7 @@ NETWORK = (
         "--password-stdin HOST`; Artifact Registry: `gcloud auth configure-docker HOST`; Azure: `az acr login`. A "
         "cluster needs the same as `imagePullSecrets`. As root (`sudo docker`), another file of credentials is read.",
         source="aws/containers-roadmap#862, moby/buildkit#3776",
-        leads_to=("registry-denied", "image-pull"),
+        leads_to=("registry-denied",),
     ),
     KnownIssue(
         name="registry-no-repository",
@@ -151,7 +151,7 @@ NETWORK = (
         "repositories create NAME --repository-format docker --location PLACE` (after `gcloud services enable "
         "artifactregistry.googleapis.com`), Harbor and Quay in their pages. Check region, account and spelling.",
         source="docker/build-push-action#634",
-        leads_to=("image-pull", "image-not-found"),
+        leads_to=("image-not-found",),
     ),
     KnownIssue(
         name="tag-immutable",
@@ -200,7 +200,6 @@ NETWORK = (
         fix="Try again later, and look at the registry's status page or its own log: its disk may be full, or its "
         "proxy may give up too early.",
         source="distribution/distribution#2225",
-        leads_to=("image-pull",),
     ),
     KnownIssue(
         name="registry-format",
@@ -254,7 +253,7 @@ NETWORK = (
         "login HOST` with an account that may pull or push there; a token of a CI job needs the permission to write "
         "packages.",
         source="docker/hub-feedback#1222, oracle/docker-images#999",
-        leads_to=("image-pull", "image-not-found"),
+        leads_to=("image-not-found",),
     ),
     KnownIssue(
         name="hash-mismatch",

@@ -157,7 +157,6 @@ USERS = (
         fix="Put the program on the image's PATH, such as /usr/local/bin, with `COPY --chmod=755`; or name the "
         "whole command: `tfimg run IMAGE -- python train.py`.",
         source="aws/sagemaker-python-sdk#222",
-        leads_to=("crash-loop",),
     ),
     KnownIssue(
         name="program-not-executable",
@@ -173,7 +172,7 @@ USERS = (
         fix="Copy it with `COPY --chmod=755`, or run `chmod +x FILE` on the machine before the build (as USER root "
         "in a Dockerfile); or start the interpreter: `python train`.",
         source="aws/sagemaker-python-sdk#4678",
-        leads_to=("folder-permission", "crash-loop"),
+        leads_to=("folder-permission",),
     ),
     KnownIssue(
         name="windows-lines",
