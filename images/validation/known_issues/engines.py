@@ -129,6 +129,7 @@ ENGINES = (
         fix="`kubectl get secret,configmap,pvc -n NAMESPACE` lists what is there; create it, or correct the name in "
         "the pod.",
         source="kubernetes/kubernetes#54239",
+        leads_to=("no-node",),
     ),
     KnownIssue(
         name="mount-source",

@@ -18,6 +18,7 @@ HOST = (
         name="no-toolkit",
         fault="host",
         patterns=(
+            r"nvidia-container-runtime: find runc path|no runtime binary found from candidate list",
             r'could not select device driver "\w{0,20}" with capabilities: \[(?:\[[\w ]{0,60}\])?\]',
             r"(?:Unknown|unknown) or invalid runtime name: nvidia",
             r"Unknown runtime specified nvidia",
@@ -42,6 +43,7 @@ HOST = (
         name="kubernetes-runtime",
         fault="host",
         patterns=(
+            r"No devices found\. Waiting indefinitely",
             r"did you (?:set the docker default runtime to|configure the NVIDIA Container Toolkit)",
             r"could not load NVML library|(?:Nvml|NVML) init failed: ERROR_LIBRARY_NOT_FOUND",
             r'no runtime for "nvidia" is configured',
@@ -72,17 +74,19 @@ HOST = (
         fix="`kubectl describe nodes | grep nvidia.com/gpu` shows what nodes have and what is in use. If none has a "
         "GPU, install NVIDIA's device plugin, or add a pool of GPU nodes; on a tainted node, add the toleration.",
         source="NVIDIA/k8s-device-plugin#33",
+        leads_to=("no-node",),
     ),
     KnownIssue(
         name="no-node",
         fault="request",
         patterns=(
-            r"nodes? (?:is|are) available: [^\n]{0,200}Insufficient (?:cpu|memory|ephemeral-storage)",
+            r"\d/\d{1,6} nodes are available: ",
             r"Pod was rejected: Node didn't have enough resource",
         ),
-        cause="No node of the cluster has as much processor, memory or disk free as the pod requests.",
-        fix="Lower `resources.requests` of the pod, or add a larger node; `kubectl describe nodes` shows what is "
-        "allocated.",
+        cause="No node of the cluster takes the pod: the message counts the reasons, such as too little processor, memory or "
+        "disk, labels that no node has (affinity, selector), and taints.",
+        fix="Lower `resources.requests` of the pod, correct its `nodeSelector` or affinity, tolerate the taint, or add a node; "
+        "`kubectl describe nodes` shows labels, taints and what is allocated.",
     ),
     KnownIssue(
         name="gpu-capabilities",
@@ -152,6 +156,7 @@ HOST = (
         name="wsl-gpu",
         fault="host",
         patterns=(
+            r"GPU access blocked by the operating system",
             r"WSL environment detected but no adapters were found",
             r"nvidia-container-cli: mount error: (?:stat|open|file lookup) failed: \S{0,100}/wsl/",
             r"/usr/lib/wsl/\S{1,200}: no such file or directory",
@@ -239,6 +244,18 @@ HOST = (
         leads_to=NO_GPU,
     ),
     KnownIssue(
+        name="toolkit-outdated",
+        fault="host",
+        patterns=(r"CUDA_ERROR_NOT_FOUND|named symbol not found",),
+        cause="The driver's library in the container lacks a part that this driver needs: NVIDIA's toolkit, or the one "
+        "in Docker Desktop, is older than the driver, mostly on WSL, and does not mount it.",
+        fix="Update Docker Desktop, or nvidia-container-toolkit, on the machine and start the container again; on WSL "
+        "run `wsl --update` as well.",
+        source="NVIDIA/nvidia-container-toolkit#520",
+        leads_to=NO_GPU,
+        secondary=True,
+    ),
+    KnownIssue(
         name="gpu-hook",
         fault="host",
         patterns=(
@@ -258,6 +275,8 @@ HOST = (
         name="no-driver",
         fault="host",
         patterns=(
+            r'adding custom device "/dev/nvidia\S{0,40}": no such file'
+            r"|modprobe: (?:FATAL: Module nvidia\S{0,20} not found|ERROR: could not insert 'nvidia)",
             r"nvidia-container-cli(?:\.real)?: initialization error: [^\n]{0,200}(?:driver not loaded|"
             r"libnvidia-ml\.so\.1)",
             r"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
@@ -315,6 +334,7 @@ HOST = (
         name="driver-mismatch",
         fault="host",
         patterns=(
+            r"NVML/RM version mismatch|NVRM: API mismatch",
             r"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
             r"(?i:driver/library version mismatch)",
             r"kernel version \S{1,200} does not match DSO version",
@@ -347,6 +367,7 @@ HOST = (
         name="driver-unknown",
         fault="host",
         patterns=(
+            r"CUDA_ERROR_OPERATING_SYSTEM|implicit initialization on GPU:\d{1,3} failed\. Status: unknown error",
             r"cuInit[^\n]{0,200}CUDA_ERROR_UNKNOWN",
             r"CUDA initialization: CUDA unknown error|Error 999: unknown error",
         ),
@@ -455,6 +476,12 @@ HOST = (
         name="out-of-memory",
         fault="host",
         patterns=(
+            r"node had condition: \[MemoryPressure\]|[Mm]emory limit of [^\n]{1,40} exceeded|exceeded (?:job|step) memory limit",
+            r"Container killed (?:due to memory usage|by YARN for exceeding)|using too much memory and was terminated",
+            r"worker process managed by the executor was unexpectedly terminated|process pool was terminated abruptly",
+            r"Killed signal terminated program|killed due to the node running low on memory|(?:Negsignal\.|exited on signal 9)"
+            r"(?:SIGKILL)?\b",
+            r"systemd-oomd\[?\d{0,9}\]?: Killed|due to memory pressure for ",
             r"^(?:[\w./-]{1,80}: line \d{1,6}: {1,40}\d{1,9} |"
             r"\[\d{1,3}\][+-]? {1,40}(?:\d{1,9} {1,40})?)?Killed(?: {2,40}\S.{0,200}| {0,40}\(.{0,40}\))?[ \t]{0,40}$",
             r"^(?:zsh: |\[\d{1,3}\] {1,40}[+-]? ?\d{1,9} )killed {1,40}\S",
@@ -493,7 +520,8 @@ HOST = (
         name="allocation",
         fault="host",
         patterns=(
-            r"MemoryError: Unable to allocate (?:array\b|[\d.]{1,12} (?:[KMGTP]iB|bytes) for an array)",
+            r"Insufficient memory\) Failed to allocate|virtual memory exhausted|fatal error: runtime: out of memory",
+            r"MemoryError: (?:Unable to allocate|std::bad_alloc)|(?:malloc|realloc) of size \d{1,20} failed",
             r"OOM when allocating tensor [^\n]{0,200}device:CPU:\d{1,3} by allocator",
             r"(?:what\(\): {1,3}|^)std::bad_alloc",
             r"\[Errno 12\] Cannot allocate memory",
@@ -518,12 +546,12 @@ HOST = (
             r"posix_fallocate failed ?: No space left on device",
             r"/dev/shm.{0,80}No space left on device",  # noqa: S108
             r"No space left on device:? ?'?/dev/shm",
-            r"SemLock\([\s\S]{0,200}?(?:No space left on device|Function not implemented|No such file|"
-            r"Permission denied)",
-            r"(?:multiprocessing|billiard|multiprocess)/(?:heap|synchronize|"
-            r"shared_memory)\.py[\s\S]{0,400}?No space left on device",
+            r"/loky-\S{1,60}: \[Errno 38\] ENOSYS|lacks a functioning sem_open implementation",
+            r"(?:multiprocessing|billiard|multiprocess|loky/backend)/(?:heap|synchronize|shared_memory|queues)\.py"
+            r"[\s\S]{0,400}?(?:No space left on device|Function not implemented|No such file or directory[ \t]{0,9}$|"
+            r"Permission denied[ \t]{0,9}$)",
             r"unable to (?:open|allocate) shared memory (?:object )?[^\n]{0,100}",
-            r"NCCL[^\n]{0,200}unhandled system error",
+            r"(?i:nccl)[^\n]{0,200}unhandled system error",
             r"\[Errno \d{1,3}\] [^\n]{1,60}\. {1,3}joblib will operate in serial mode",
             r"might be caused by insufficient shared memory",
             r"killed by signal: Bus error",
@@ -557,6 +585,7 @@ HOST = (
         name="disk-full",
         fault="host",
         patterns=(
+            r"node had condition: \[DiskPressure\]|exceed(?:s|ed) (?:its local ephemeral storage|the (?:total )?limit)",
             r"(?:^|[:;] |\] |'|\()[Nn]o space left on device",
             r"Disk quota exceeded",
             r"(?:code|rror:|errno) ENOSPC\b",

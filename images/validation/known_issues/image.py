@@ -66,7 +66,7 @@ IMAGE = (
         patterns=(
             r"A module that was compiled using NumPy 1\.x cannot be run in\s{1,9}NumPy \S{1,200}",
             r"_ARRAY_API not found",
-            r"numpy\.core\.(?:umath|multiarray) failed to import",
+            r"numpy\.core\.(?:umath|multiarray) failed to import|RuntimeError: Numpy is not available",
             r"Unable to convert function return value to a Python type! The signature was\s{1,9}\(\) -> handle",
             r"(?<!RuntimeWarning: )numpy\.\w{1,20} size changed, may indicate binary incompatibility",
             r"module compiled against A[BP]I version 0x\w{1,80} but this version of numpy is",
@@ -102,9 +102,9 @@ IMAGE = (
             r"module 'numpy' has no attribute '(?:float_|complex_|unicode_|string_|bool8|NaN|NAN|Inf|Infinity|infty|"
             r"product|cumproduct|sometrue|alltrue|in1d|trapz|row_stack|obj2sctype|issubclass_|find_common_type|cast|"
             r"source|asfarray|mat|msort|round_|float128|deprecate|safe_eval|RankWarning|ComplexWarning|"
-            r"VisibleDeprecationWarning)'",
+            r"VisibleDeprecationWarning|AxisError|TooHardError|lookfor|who|disp|byte_bounds|compat)'",
             r"cannot import name '(?:NaN|Inf|float_|product|ComplexWarning|VisibleDeprecationWarning)' from 'numpy",
-            r"newbyteorder` was removed from the ndarray class",
+            r"newbyteorder` was removed from the ndarray class|Unable to avoid copy while creating an array as requested",
         ),
         cause="A package, the last of the traceback, uses a name that NumPy 2 removed; this image has NumPy 2.",
         fix="Install a newer release of that package: `tfimg build --with PACKAGE`. Otherwise use an image with "
@@ -127,6 +127,29 @@ IMAGE = (
         source="tensorflow/tensorflow#67291",
     ),
     KnownIssue(
+        name="numpy-broken",
+        fault="image",
+        patterns=(
+            r"Importing the numpy C-extensions failed|No module named 'numpy\.(?:core|_core)\._multiarray_umath'",
+            r"you should not try to import numpy from\s{1,9}its source directory",
+        ),
+        cause="NumPy's compiled files do not fit this Python, processor or system, or are incomplete: site-packages were "
+        "mounted or copied from another machine, or two releases were installed over each other.",
+        fix="Use the image's own NumPy: unset PYTHONPATH, do not mount or COPY a virtual environment or site-packages, and "
+        "add packages with `tfimg build --with NAMES`.",
+        source="numpy/numpy#14533",
+        leads_to=("numpy-pickle",),
+    ),
+    KnownIssue(
+        name="numpy-ragged",
+        fault="request",
+        patterns=(r"The requested array has an inhomogeneous shape",),
+        cause="The program makes an array of rows of different lengths, which is an error since NumPy 1.24.",
+        fix="Write `numpy.array(rows, dtype=object)`, or use `tf.ragged.constant(rows)`, or pad the rows. Otherwise use an "
+        "image with NumPy 1.23 or older: TensorFlow 2.10 or 2.11.",
+        source="numpy/numpy#22871",
+    ),
+    KnownIssue(
         name="numpy-pickle",
         fault="request",
         patterns=(r"No module named 'numpy\._core", r"is not a known BitGenerator module"),
@@ -139,15 +162,15 @@ IMAGE = (
         name="protobuf",
         fault="image",
         patterns=(
-            r"Descriptors cannot (?:not )?be created directly",
-            r"cannot import name '(?:builder|runtime_version|service|symbol_database|"
-            r"descriptor_pool)' from 'google\.protobuf",
+            r"Descriptors (?:cannot|should) (?:not )?(?:not )?be created directly",
+            r"cannot import name '\w{1,40}' from 'google\.protobuf|No module named 'google\.(?:protobuf|_upb)",
             r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime ",
             r"'(?:MessageFactory|SymbolDatabase)' object has no attribute 'GetPrototype'",
-            r"module 'google\.protobuf\S{0,40}' has no attribute '(?:_internal_create_key|runtime_version|reflection)'",
-            r"got an unexpected keyword argument 'including_default_value_fields'",
+            r"module 'google\.protobuf\S{0,40}' has no attribute",
+            r"(?:MessageTo(?:Json|Dict)|Parse(?:Dict)?)\(\) got an unexpected keyword argument",
             r"'google\._upb\._message\.FieldDescriptor' object has no attribute 'label'",
-            r"Couldn't build proto file into descriptor pool",
+            r"Couldn't (?:build proto file into descriptor pool|parse file content!)|File already exists in database: |"
+            r"of the Protocol Buffer runtime library, but the installed version",
         ),
         cause="The protobuf version does not support the code that was generated for this TensorFlow.",
         fix="Install the protobuf version of the lock; in your own image, one in the range that TensorFlow's "
@@ -233,9 +256,9 @@ IMAGE = (
         name="other-cuda",
         fault="image",
         patterns=(
-            r"(?:ImportError|OSError): lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|"
-            r"nccl|cupti)"
-            r"\w{0,20}\.so[.\d]{0,12}: cannot open shared object file",
+            r"(?:ImportError|OSError): lib(?:cu(?!da\.)\w{2,20}|nccl|nvJitLink|nvinfer\w{0,20}|nvToolsExt|"
+            r"nvrtc)"
+            r"\.so[.\d]{0,12}: cannot open shared object file",
         ),
         cause="A package was compiled for a CUDA or cuDNN, whose number is in the library's name, that this image "
         "does not have.",
@@ -248,6 +271,7 @@ IMAGE = (
         name="missing-libdevice",
         fault="image",
         patterns=(
+            r"JIT compilation failed\.",
             r"libdevice not found at \S{1,200}",
             r"Can't find libdevice directory \$\{CUDA_DIR\}/nvvm/libdevice",
             r"libdevice is required by this HLO module but was not found at ",

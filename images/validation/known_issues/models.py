@@ -15,7 +15,12 @@ TF1_NAMES = (
     "colocate_with|assign|assign_add|count_nonzero|read_file|image_summary|scalar_summary|merge_all_summaries|"
     "train_op|GraphDef|NodeDef|FixedLenFeature|parse_single_example|string_split|substr|py_func|lin_space|Dimension|"
     "disable_v2_behavior|enable_eager_execution|make_template|is_nan|is_inf|is_finite|saved_model_main_op|Print|"
-    "real_div"
+    "real_div|all_variables|assign_sub|checkpoint_exists|conj|cross|depth_to_space|digamma|erf|fft|floormod|global_norm|"
+    "imag|invert_permutation|is_strictly_increasing|lgamma|log1p|model_variables|multinomial|"
+    r"parse_example|real|reciprocal|resource_loader|rsqrt|svd|tables|user_ops|zeta|"
+    r"get_(?:local_variable|seed|session_\w{1,20}|collection_ref|variable_scope)|(?:sparse|matrix|segment|unsorted_segment|"
+    r"string|quantize|reduce|extract|batch|to)_\w{1,40}|random_(?!index)\w{1,40}|\w{1,40}_(?:variables|partitioner|"
+    r"variables_initializer)|scatter_(?!nd)\w{1,20}"
 )
 
 # Names of TensorFlow 1 in its modules such as tf.train, tf.nn and tf.image.
@@ -28,7 +33,9 @@ TF1_PARTS = (
     r"sparse_softmax_cross_entropy|"
     r"softmax_cross_entropy|mean_squared_error|absolute_difference|xavier_initializer|simple_save|builder|loader|"
     r"tag_constants|signature_constants|tf_record_iterator|TFRecordReader|FastGFile|get_session|accuracy|"
-    r"slice_input_producer"
+    r"slice_input_producer|\w{1,30}_input_producer|\w{1,30}_decay|piecewise_constant|global_step|summary_iterator|"
+    r"checkpoint_exists|write_graph|cosine_distance|compute_weighted_loss|add_loss|get_losses|log_loss|hinge_loss|"
+    r"merge|scalar_summary|main_op|sparse_add|per_image_whitening|transpose_image|basic_rnn_seq2seq|raw_rnn"
 )
 
 MODELS = (
@@ -36,16 +43,16 @@ MODELS = (
         name="tensorflow-1",
         fault="request",
         patterns=(
+            r"module 'tensorflow\._api\.v1\.[\w.]{1,60}' has no attribute",
             r"module 'tensorflow' has no attribute '(?:" + TF1_NAMES + r")'",
             r"module 'tensorflow\._api\.v2\.(?:compat\.v2\.)?\w{1,30}' has no attribute '(?:" + TF1_PARTS + r")'",
             r"No module named 'tensorflow\.(?:contrib|examples|compat\.v1\.contrib)\b",
             r"module 'tensorflow\.compat\.v1' has no attribute 'contrib'",
-            r"tf\.placeholder\(\) is not compatible with eager execution",
             r"The Session graph is empty\. {1,40}Add operations to the graph before calling run",
             r"module '(?:tensorflow\.)?keras\.(?:api\.\S{0,20})?backend' has no attribute '(?:get_session|"
             r"set_session|tensorflow_backend)'",
             r"'RefVariable' object has no attribute '_id'",
-            r"Tensor\.graph is (?:undefined|meaningless) when eager execution is enabled",
+            r"(?:undefined|meaningless|not supported|not compatible|should be a function)[^\n]{0,40}[Ee]ager execution",
         ),
         cause="The program is written for TensorFlow 1; this is TensorFlow 2, which no longer has that name or runs "
         "without sessions and graphs.",
@@ -86,7 +93,8 @@ MODELS = (
             r"summary)'",
             r"No module named 'tensorflow\.(?:core|tsl|compiler|_api|dtensor)\.",
             r"No module named 'tensorflow\.python\.(?!keras|estimator)",
-            r"cannot import name '\w{1,60}' from 'tensorflow' \(unknown location\)",
+            r"cannot import name '\w{1,60}' from 'tensorflow' \(unknown location\)|"
+            r"No module named 'tensorflow_core'",
             r"cannot import name '\w{1,60}' from 'tensorflow\.python\.(?!keras)",
             r"Failed to load the native TensorFlow runtime",
             r"module 'tensorflow\.python\.(?!keras)[\w.]{1,80}' has no attribute",
@@ -154,12 +162,12 @@ MODELS = (
         name="keras-3-model",
         fault="request",
         patterns=(
-            r"[Uu]nrecognized keyword arguments:? \{?\[?'batch_shape'",
+            r"(?:[Uu]nrecognized keyword arguments|[Kk]eyword argument not understood)[^\n]{0,40}'(?:batch_shape|optional|"
+            r"quantization_config|ragged|groups|keepdims)'(?!:)",
             r"(?:Unknown|Could not (?:locate|find|interpret)|Cannot interpret)[^\n]{0,60}'?DTypePolicy'?",
             r"parent module keras\.src\.(?:models|layers|ops|dtype_policies)\.\S{1,80} cannot be imported",
-            r"Unrecognized keyword arguments:? \{?\[?'(?:optional|quantization_config)'",
             r"Unrecognized keyword arguments passed to \w{1,60}: \{'(?:optional|quantization_config)'",
-            r"Could not locate class 'Functional'",
+            r"(?:Could not locate class|Unknown layer:) '?Functional\b",
             r"No module named 'keras\.src\.(?:models|ops|dtype_policies|random|tree)\b",
         ),
         cause="The model was saved by a newer Keras than this image's: by Keras 3 for Keras 2, or by a later Keras 3.",
@@ -174,10 +182,9 @@ MODELS = (
         fault="request",
         patterns=(
             r"Unrecognized keyword arguments passed to \w{1,60}: \{",
-            r"Unrecognized keyword arguments:? \{?\[?'(?:batch_input_shape|input_dim|weights|lr|groups)'",
+            r"Unrecognized keyword arguments:? \{?\[?'(?:batch_input_shape|input_dim|weights|lr)'",
             r"Could not (?:locate|deserialize)(?: function|) '(?:mse|mae|mape|msle|acc|lr)'",
             r"parent module keras\.(?:src\.)?engine\.\S{1,80} cannot be imported",
-            r"Layer count mismatch when loading weights from file",
             r"Unable to revive model from config",
             r"(?:class|layer|object) '?(?:DepthwiseConv2D|LSTM|GRU|BatchNormalization|"
             r"Conv2DTranspose)'?[^\n]{0,600}(?:'groups'|'time_major'|'renorm'|'implementation')",
@@ -210,8 +217,8 @@ MODELS = (
             r"Unknown (?:layer|loss function|metric function|optimizer|activation function|object|initializer|"
             r"regularizer): ?'?\w",
             r"Could not locate (?:class|function) '\w{1,80}'\. Make sure custom classes are decorated",
-            r"could not be deserialized properly\. Please ensure that components that are Python object",
-            r"Could not interpret (?:loss|metric|optimizer|activation|initializer) (?:function )?identifier",
+            r"could not be deserialized properly\. {1,9}Please ensure that components|Cannot deserialize object of type `",
+            r"Unable to restore (?:custom )?object of class|Could not interpret (?:loss|metric|optimizer|activation|initializer) (?:function )?identifier",
         ),
         cause="The saved model has a layer, loss or metric that the loading program does not know: one of its own, "
         "of a package that is not imported, or of another release of Keras.",
@@ -221,14 +228,39 @@ MODELS = (
         source="keras-team/keras#4871",
     ),
     KnownIssue(
+        name="weights-only",
+        fault="request",
+        patterns=(
+            r"No model (?:config )?found in (?:the |config )file|Checkpoint does not contain model configuration",
+            r"model_config[\s\S]{0,600}?Cannot create group in read.only mode",
+        ),
+        cause="The file has the weights of a model and not the model: `save_weights`, or a ModelCheckpoint with "
+        "save_weights_only, wrote it.",
+        fix="Build the model in code and call `model.load_weights(FILE)`; or save it whole with `model.save(FILE)`.",
+        source="keras-team/keras#10417",
+    ),
+    KnownIssue(
+        name="lambda-layer",
+        fault="request",
+        patterns=(
+            r"Requested the deserialization of a (?:Python lambda|`?lambda`? object|`?Lambda`? layer)",
+            r"bad marshal data \(unknown type code\)",
+        ),
+        cause="The saved model has a Lambda layer, whose Python code is in the file: Keras loads that on request only, "
+        "and only the Python version that wrote it can.",
+        fix="If you trust the file, `load_model(PATH, safe_mode=False)`, in an image with the Python that saved it "
+        "(`tfimg build --python VERSION`). Otherwise build the model in code and load its weights.",
+        source="keras-team/keras#9595",
+    ),
+    KnownIssue(
         name="savedmodel-keras-3",
         fault="request",
         patterns=(
-            r"File format not supported: filepath=",
+            r"File format not supported: filepath=|Unable to create a (?:TF-)?Keras model from SavedModel",
             r"legacy SavedModel format is not\s{1,3}supported by `load_model\(\)` in Keras 3",
         ),
         cause="Keras 3, of TensorFlow 2.16 and later, does not load SavedModels as Keras models, only `.keras` and "
-        "`.h5` files.",
+        "`.h5` files; Keras 2 loads those that a Keras model wrote, and not `tf.saved_model.save`.",
         fix="For predictions, use `keras.layers.TFSMLayer(PATH, call_endpoint='serving_default')` or "
         "`tf.saved_model.load(PATH)`. To train it, load it in an image with TensorFlow up to 2.15, or with tf-keras "
         "and TF_USE_LEGACY_KERAS=1, and save it as `.keras` or `.h5`.",
@@ -240,7 +272,7 @@ MODELS = (
         patterns=(
             r"Invalid filepath extension for saving\. Please add either a `\.keras` extension",
             r"The filepath provided must end in `\.(?:keras|weights\.h5)`",
-            r"The filename must end in `\.weights\.h5`",
+            r"The filename must end in `\.weights\.h5`|expected a `\.(?:keras|weights\.h5)` extension",
             r"argument\(s\) are not supported(?: with the native Keras format)?: \['(?:options|save_format)'",
             r"`save_format` argument is deprecated in Keras 3",
         ),
@@ -333,6 +365,10 @@ MODELS = (
         name="file-missing",
         fault="request",
         patterns=(
+            r"^\s{0,9}(?:\(\d\) )?(?:Not found: )?[\w./ -]{1,300}; No such file or directory",
+            r"Found 0 (?:images|files) belonging to|No (?:images|files) found in directory|ENOENT: no such file or directory, \w{1,20} '/",
+            r"(?:cat|ls|cd|cp|mv|tar|head|unzip|source|\.): (?:cannot \w{1,20} )?'?/(?!usr/|opt/|proc/|sys/|dev/|tmp/|etc/|var/)"
+            r"[^\n']{1,200}'?: No such file",
             r"python[\d.]{0,5}: can't open file '[^'\n]{1,300}': \[Errno 2\]",
             r"FileNotFoundError: \[Errno 2\] (?:No such file or directory|"
             r"Unable to open file \([^\n]{1,200}\)): '/(?!usr/|opt/|proc/|sys/|dev/|tmp/|etc/|var/)",
@@ -345,6 +381,7 @@ MODELS = (
         fix="Mount the folder and give its path in the container: `tfimg run IMAGE -v $PWD:/work -w /work -- python "
         "train.py`. In an image of your own, COPY the file.",
         source="tensorflow/models#1838",
+        leads_to=("checkpoint-differs",),
     ),
     KnownIssue(
         name="model-missing",
@@ -356,7 +393,7 @@ MODELS = (
             r"(?:OSError|ValueError|IOError): No file or directory found at ",
             r"File not found: filepath=",
             r"Unable to (?:synchronously )?open file \([Uu]nable to open file: name = [^\n]{1,300}errno = 2\b",
-            r"Could not find SavedModel|No (?:saved_model\.pb|SavedModel) (?:found|file)",
+            r"Could not find SavedModel|Servable not found for request|No (?:saved_model\.pb|SavedModel) (?:found|file)",
         ),
         cause="No model is at the given path inside the container: the folder is not mounted there, the path is "
         "that of the machine or relative to another folder, or it lacks the folder with the version that a server "
@@ -367,11 +404,30 @@ MODELS = (
         leads_to=("file-missing",),
     ),
     KnownIssue(
+        name="hub-cache",
+        fault="request",
+        patterns=(r"contains neither '?saved_model\.pb'? nor '?saved_model\.pbtxt",),
+        cause="The folder has no SavedModel. In the cache of TensorFlow Hub (/tmp/tfhub_modules), a download was "
+        "interrupted, or the files were deleted and their folder was not.",
+        fix="Remove the folder that the message names and load it again; set TFHUB_CACHE_DIR to a folder that is kept, "
+        "such as a volume.",
+        source="tensorflow/hub#575",
+    ),
+    KnownIssue(
+        name="savedmodel-tags",
+        fault="request",
+        patterns=(r"MetaGraphDef associated with tags [^\n]{1,100} could not be found in SavedModel",),
+        cause="The SavedModel has no graph with the tags that the loader requests; a server requests `serve`.",
+        fix="`saved_model_cli show --dir PATH --all` lists the tags: give them to `tf.saved_model.load(PATH, "
+        "tags=[…])`, or export the model again with `model.export(PATH)`.",
+        source="tensorflow/serving#1719",
+    ),
+    KnownIssue(
         name="checkpoint-path",
         fault="request",
         patterns=(
             r"Unsuccessful TensorSliceReader constructor",
-            r"Unable to open table file \S{1,300}: DATA_LOSS: not an sstable",
+            r"Unable to open table file \S{1,300}: (?i:data.loss): not an sstable",
             r"Couldn't match files for checkpoint|The passed save_path is not a valid checkpoint",
             r"Can't load save_path when it is None",
         ),
@@ -386,9 +442,16 @@ MODELS = (
     KnownIssue(
         name="checkpoint-differs",
         fault="request",
-        patterns=(r"Key \S{1,200} not found in checkpoint",),
-        cause="The checkpoint is of another model than the program builds: names of variables differ, by another "
-        "architecture, other layers or another release of the library.",
+        patterns=(
+            r"[Ll]ayer (?:count mismatch|'[^'\n]{1,100}' (?:expected \d|was never built))|[Ww]eight count mismatch for",
+            r"Shape mismatch in (?:layer|model|\S{1,80}for weight)|with a weight list of length \d|provided weight shape",
+            r"Restoring from checkpoint failed\.|requires shapes of both tensors to match",
+            r"weight file containing \d{1,5} layers into a model with|Nothing (?:except the root object )?matched a checkpointed",
+            r"objects? could not be loaded\. Example error|Unable to load weights saved in HDF5 format into a subclassed",
+            r"Key \S{1,200} not found in checkpoint",
+        ),
+        cause="The saved weights are of another model than the program builds: names, numbers or shapes of its variables "
+        "differ, by another architecture, other layers or another release of the library.",
         fix="Build the model exactly as it was when it was saved, with the same releases; "
         "`tf.train.list_variables(PATH)` lists what the checkpoint has. `status.expect_partial()` is for a part of "
         "it.",
@@ -398,12 +461,12 @@ MODELS = (
         name="damaged-record",
         fault="request",
         patterns=(
+            r"Data loss: \w|DataLossError[^\n]{0,40}: \w",
             r"(?:corrupted|truncated) record at \d{1,20}",
             r"\bDATA_LOSS: \w",
-            r"(?:DataLossError|DATA_LOSS)[^\n]{0,100}(?:inflate\(\) failed|Checksum does not match|crc mismatch)",
         ),
-        cause="A file of TFRecords is damaged or incomplete: a copy or a writer was interrupted, it is a Git LFS "
-        "pointer or no TFRecord, or it is compressed and read as if it were not.",
+        cause="A file of TFRecords, or of a checkpoint, is damaged or incomplete: a copy or a writer was interrupted, it is a "
+        "Git LFS pointer or no TFRecord, or it is compressed and read as if it were not.",
         fix="Compare the file's size or checksum with the original, and copy or write it again, with the writer "
         "closed. For gzip, read with `tf.data.TFRecordDataset(FILE, compression_type='GZIP')`.",
         source="tensorflow/tensorflow#13463",
@@ -412,9 +475,12 @@ MODELS = (
         name="damaged-file",
         fault="request",
         patterns=(
+            r"Unknown image file format\. One of|Invalid JPEG data|cannot identify image file|image file is truncated",
+            r"Incomplete or corrupted file detected|NonMatchingChecksumError|Filepath is not an hdf5 file",
             r"Unable to (?:synchronously )?(?:open|create) file \((?:file signature not found|truncated file|"
             r"bad object header|bad symbol table|unable to read superblock)",
-            r"zipfile\.BadZipFile: File is not a zip file",
+            r"BadZipFile: |BadGzipFile: |Compressed file ended before the end-of-stream|UnpicklingError: (?:invalid load key|"
+            r"pickle data was truncated)|tarfile\.ReadError: |zlib\.error: Error -3",
             r"Unable to (?:synchronously )?open object \(bad (?:local|object) ",
             r"(?:Error parsing message|DecodeError)[^\n]{0,60}(?:saved_model|SavedModel|tensorflow)",
         ),

@@ -187,6 +187,20 @@ USERS = (
         leads_to=("program-missing",),
     ),
     KnownIssue(
+        name="kernel-died",
+        fault="host",
+        patterns=(
+            r"KernelRestarter: restarting kernel|[Kk]ernel (?:\S{1,60} )?(?:appears to have )?died\b|DeadKernelError",
+        ),
+        cause="The process behind the notebook ended: memory ran out, or a library crashed in it. This log does not "
+        "say which.",
+        fix="`docker inspect NAME` has OOMKilled, `sudo dmesg | tail` on the machine says what was killed. Run the cells "
+        "as a program (`jupyter nbconvert --to script NOTEBOOK`), which prints the error, and give that to `tfimg "
+        "explain`.",
+        source="jupyter/notebook#4135",
+        generic=True,
+    ),
+    KnownIssue(
         name="no-display",
         fault="request",
         patterns=(
