@@ -6,8 +6,7 @@ from typing import get_args
 
 import explain as suite
 import pytest
-from explain import MAX_PART, PATTERNS, PROOF_LINES, PROOF_WIDTH, add_explanations, explain
-from explain import _read
+from explain import MAX_PART, PATTERNS, PROOF_LINES, PROOF_WIDTH, _read, add_explanations, explain
 from known_issues import KNOWN_ISSUES, KnownIssue
 
 from tfimg.validation.report import Explanation, Fault

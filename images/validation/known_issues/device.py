@@ -19,7 +19,7 @@ DEVICE = (
             r"unable to allocate output tensor|cudaErrorMemoryAllocation",
             r"CUDA_ERROR_OUT_OF_MEMORY",
             r"Dst tensor is not initialized",
-            r"OOM when allocating tensor [^\n]{0,200}GPU:\d{1,20}",
+            r"OOM when allocating tensor (?![^\n]{0,200}device:CPU)|bfc_allocator[^\n]{0,30}Ran out of memory trying",
             r"Allocator \(GPU_\d{1,3}_bfc\) ran out of memory trying to allocate (?![^\n]{0,200}not a failure)",
             r"(?i:resource.?exhausted)[^\n]{0,60}(?:[Oo]ut of memory (?:while trying to allocate|allocating)|"
             r"[Ff]ailed to allocate)",
@@ -32,8 +32,8 @@ DEVICE = (
             r"cuda_malloc_async[^\n]{0,80} (?:failed to allocate|cuMemAllocAsync failed)",
             r"NCCL WARN Cuda failure \d{0,3} ?'out of memory'",
         ),
-        cause="The GPU's memory is full: another process uses it (TensorFlow allocates nearly all of it by "
-        "default), or the model and its batch are too large.",
+        cause="The GPU's memory is full: another process uses it (TensorFlow allocates nearly all of it by default), "
+        "or the model and its batch are too large.",
         fix="`nvidia-smi` lists the processes that use it; end those. Set TF_FORCE_GPU_ALLOW_GROWTH=true where "
         "processes share a GPU; otherwise use smaller batches.",
         source="tensorflow/tensorflow#7025",
@@ -61,17 +61,18 @@ DEVICE = (
             r"GPU is lost\.|GPU has fallen off the bus",
             r"NVRM: Xid \([^)\n]{1,60}\): (?:48|63|64|74|79|92|94|95)\b",
         ),
-        cause="The driver does not reach a GPU of the machine, or reports a defect of it: it is off the bus, does not start, "
-        "or its memory has errors that cannot be corrected.",
-        fix="Restart the machine. If it occurs again, `nvidia-smi -q` and `dmesg | grep Xid` have what NVIDIA or "
-        "the cloud's support asks for; a cloud's machine is best replaced.",
+        cause="The driver does not reach a GPU of the machine, or reports a defect of it: it is off the bus, does not "
+        "start, or its memory has errors that cannot be corrected.",
+        fix="Restart the machine. If it occurs again, `nvidia-smi -q` and `dmesg | grep Xid` have what NVIDIA or the "
+        "cloud's support asks for; a cloud's machine is best replaced.",
         leads_to=(*NO_GPU, "driver-unknown"),
     ),
     KnownIssue(
         name="gpu-crash",
         fault="request",
         patterns=(
-            r"CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|MISALIGNED_ADDRESS|ASSERT|ILLEGAL_INSTRUCTION)",
+            r"CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|MISALIGNED_ADDRESS|ASSERT|"
+            r"ILLEGAL_INSTRUCTION)",
             r"an illegal memory access was encountered|unspecified launch failure|device-side assert triggered",
             r"GPU sync failed|Unexpected Event status: \d|could not synchronize on CUDA (?:context|event)",
             r"cudnn out-of-bounds write",
@@ -105,7 +106,8 @@ DEVICE = (
             r"NotFoundError: {1,2}(?:[^\n]{0,100} )?No algorithm worked!|cuDNN launch failure",
             r"BLAS operation using StreamExecutor without BLAS support",
             r"Blas (?:x?GEMM|GEMV|SGEMM|DGEMM)[\w ]{0,40} launch failed|failed to run cuBLAS routine",
-            r"CU(?:DNN|BLAS|SOLVER|SPARSE|FFT|RAND)_(?:STATUS_)?(?:NOT_INITIALIZED|INTERNAL_ERROR|INITIALIZATION_FAILED|"
+            r"CU(?:DNN|BLAS|SOLVER|SPARSE|FFT|RAND)_(?:STATUS_)?(?:NOT_INITIALIZED|INTERNAL_ERROR|"
+            r"INITIALIZATION_FAILED|"
             r"EXECUTION_FAILED)",
             r"Failed to determine best cudnn convolution algorithm",
         ),
@@ -115,8 +117,8 @@ DEVICE = (
         "where processes share it. If there are none, `tfimg validate IMAGE` checks the image's libraries.",
         source="tensorflow/tensorflow#24496, tensorflow/tensorflow#62194",
         done=r"ALLOW_GROWTH['\"]?[\]=,:) ]{1,4}['\"]?(?:true|True|1)\b|set_memory_growth\([^\n]{1,60}True",
-        then="Memory is allocated as needed already. `nvidia-smi` lists other processes on the GPU: end those. If there are "
-        "none, another cuDNN or CUDA is loaded: `tfimg validate IMAGE` checks the image's libraries; unset "
+        then="Memory is allocated as needed already. `nvidia-smi` lists other processes on the GPU: end those. If "
+        "there are none, another cuDNN or CUDA is loaded: `tfimg validate IMAGE` checks the image's libraries; unset "
         "LD_LIBRARY_PATH.",
     ),
     KnownIssue(
@@ -162,8 +164,8 @@ DEVICE = (
             r"The NVIDIA Driver was not detected\. {1,40}GPU functionality will not be available",
             r"failed call to cuInit: [^\n]{0,100}UNKNOWN ERROR \(100\)",
         ),
-        cause="The container has no access to a GPU, the machine has none, or a variable such as "
-        "CUDA_VISIBLE_DEVICES hides it.",
+        cause="The container has no access to a GPU, the machine has none, or a variable such as CUDA_VISIBLE_DEVICES "
+        "hides it.",
         fix="Start the container with `tfimg run` or `docker run --gpus all`; `nvidia-smi` on the machine must list "
         "the GPU. Unset CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, or name a GPU in them.",
         source="tensorflow/tensorflow#60429, tensorflow/tensorflow#44869",
@@ -179,8 +181,8 @@ DEVICE = (
         fault="host",
         patterns=(WITHOUT_DRIVER,),
         needs=WITH_GPU,
-        cause="The container was to get a GPU, and TensorFlow finds no NVIDIA driver in it: the engine or the "
-        "toolkit did not give it, or without the capability `compute`.",
+        cause="The container was to get a GPU, and TensorFlow finds no NVIDIA driver in it: the engine or the toolkit "
+        "did not give it, or without the capability `compute`.",
         fix="See whether `nvidia-smi` lists the GPU on the machine and in the container. If not in the container, "
         "`tfimg doctor` examines the toolkit; if it does, set NVIDIA_DRIVER_CAPABILITIES=compute,utility.",
         source="tensorflow/tensorflow#45011",
@@ -233,10 +235,10 @@ DEVICE = (
             r"Couldn't open device: /dev/accel\d{1,20}",
             r"expected TPU cores, found none",
         ),
-        cause="libtpu does not reach a TPU: the container was started without the machine's devices, or libtpu is "
-        "not of the release that TensorFlow was built with.",
-        fix="Start the container on a TPU VM with `tfimg run`, or with `docker run --privileged --network host`; "
-        "keep the libtpu version of the lock.",
+        cause="libtpu does not reach a TPU: the container was started without the machine's devices, or libtpu is not "
+        "of the release that TensorFlow was built with.",
+        fix="Start the container on a TPU VM with `tfimg run`, or with `docker run --privileged --network host`; keep "
+        "the libtpu version of the lock.",
         source="pytorch/xla#3165, Kaggle/docker-python#1499",
     ),
 )

@@ -54,9 +54,9 @@ HOST = (
         ),
         cause="The container runtime of the Kubernetes node (containerd or CRI-O) does not use the NVIDIA Container "
         "Toolkit, or the cluster has no runtime class for it, so the device plugin and the pods reach no driver.",
-        fix="On the node, run `nvidia-ctk runtime configure --runtime=containerd` (or crio) and restart it; "
-        "NVIDIA's GPU Operator does that, and creates the runtime class. Give the pod, and the plugin's, "
-        "`runtimeClassName: nvidia`, unless it is the node's default.",
+        fix="On the node, run `nvidia-ctk runtime configure --runtime=containerd` (or crio) and restart it; NVIDIA's "
+        "GPU Operator does that, and creates the runtime class. Give the pod, and the plugin's, `runtimeClassName: "
+        "nvidia`, unless it is the node's default.",
         source="NVIDIA/k8s-device-plugin#60, NVIDIA/k8s-device-plugin#478",
         leads_to=(*NO_GPU, "no-gpu-node"),
     ),
@@ -83,10 +83,10 @@ HOST = (
             r"\d/\d{1,6} nodes are available: ",
             r"Pod was rejected: Node didn't have enough resource",
         ),
-        cause="No node of the cluster takes the pod: the message counts the reasons, such as too little processor, memory or "
-        "disk, labels that no node has (affinity, selector), and taints.",
-        fix="Lower `resources.requests` of the pod, correct its `nodeSelector` or affinity, tolerate the taint, or add a node; "
-        "`kubectl describe nodes` shows labels, taints and what is allocated.",
+        cause="No node of the cluster takes the pod: the message counts the reasons, such as too little processor, "
+        "memory or disk, labels that no node has (affinity, selector), and taints.",
+        fix="Lower `resources.requests` of the pod, correct its `nodeSelector` or affinity, tolerate the taint, or "
+        "add a node; `kubectl describe nodes` shows labels, taints and what is allocated.",
     ),
     KnownIssue(
         name="gpu-capabilities",
@@ -98,8 +98,8 @@ HOST = (
             r"Driver Version: [\d.]{3,20} {1,20}CUDA Version: N/A",
             r"unsupported capabilities found in '[^'\n]{0,200}' \(allowed '",
         ),
-        cause="The container has the GPU without the driver's library for CUDA (libcuda): the capability `compute` "
-        "is missing in NVIDIA_DRIVER_CAPABILITIES or in the capabilities of --gpus.",
+        cause="The container has the GPU without the driver's library for CUDA (libcuda): the capability `compute` is "
+        "missing in NVIDIA_DRIVER_CAPABILITIES or in the capabilities of --gpus.",
         fix="Set NVIDIA_DRIVER_CAPABILITIES=compute,utility, as tfimg's images do, or leave it and `capabilities=` "
         "out; `tfimg run` starts an image so.",
         source="tensorflow/tensorflow#45011",
@@ -137,7 +137,7 @@ HOST = (
         fix="`ls -l /dev/nvidia*` on the machine shows whom they admit; start with `--group-add` of that group. For "
         "Podman with SELinux, run `sudo setsebool -P container_use_devices true`.",
         source="NVIDIA/nvidia-docker#1608",
-        leads_to=NO_GPU,
+        leads_to=(*NO_GPU, "folder-permission"),
     ),
     KnownIssue(
         name="driver-in-image",
@@ -172,8 +172,8 @@ HOST = (
         name="libcuda-name",
         fault="host",
         patterns=(r"(?<!lib64/)\blibcuda\.so: cannot open shared object file",),
-        cause="cuDNN 8 opens the driver's library by the name libcuda.so, and only libcuda.so.1 is found, as on "
-        "WSL, whose driver is in /usr/lib/wsl/lib.",
+        cause="cuDNN 8 opens the driver's library by the name libcuda.so, and only libcuda.so.1 is found, as on WSL, "
+        "whose driver is in /usr/lib/wsl/lib.",
         fix="Link the name beside the library: `ln -s libcuda.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so`, in a "
         "container as root. On WSL outside of containers, set LD_LIBRARY_PATH=/usr/lib/wsl/lib.",
         source="NVIDIA/nvidia-container-toolkit#289",
@@ -189,11 +189,11 @@ HOST = (
             r"No MIG devices found",
             r"invalid MIG configuration|at least one device with migEnabled=true was not configured correctly",
         ),
-        cause="The request names a GPU or MIG device that the machine does not have, by number, UUID or MIG name; "
-        "or MIG mode is on and no MIG device was created.",
+        cause="The request names a GPU or MIG device that the machine does not have, by number, UUID or MIG name; or "
+        "MIG mode is on and no MIG device was created.",
         fix="`nvidia-smi -L` on the machine lists the names. Use one of them in --gpus, NVIDIA_VISIBLE_DEVICES or "
-        "CUDA_VISIBLE_DEVICES: `tfimg run --gpus 0`, for MIG `--gpus 0:0`. `sudo nvidia-smi mig -cgi 0 -C` creates "
-        "a MIG device.",
+        "CUDA_VISIBLE_DEVICES: `tfimg run --gpus 0`, for MIG `--gpus 0:0`. `sudo nvidia-smi mig -cgi 0 -C` creates a "
+        "MIG device.",
         source="NVIDIA/nvidia-docker#1294",
         leads_to=NO_GPU,
     ),
@@ -236,8 +236,8 @@ HOST = (
         name="gpus-flag",
         fault="request",
         patterns=(r"invoking the NVIDIA Container Runtime Hook directly",),
-        cause="The toolkit of this machine gives access to GPUs with CDI or with a list of files (as on Jetson), "
-        "and does not support the option --gpus.",
+        cause="The toolkit of this machine gives access to GPUs with CDI or with a list of files (as on Jetson), and "
+        "does not support the option --gpus.",
         fix="Start with `--runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=all` in place of `--gpus all`, or `--device "
         'nvidia.com/gpu=all`; or set `mode = "legacy"` in /etc/nvidia-container-runtime/config.toml.',
         source="NVIDIA/nvidia-container-toolkit#434",
@@ -247,8 +247,8 @@ HOST = (
         name="toolkit-outdated",
         fault="host",
         patterns=(r"CUDA_ERROR_NOT_FOUND|named symbol not found",),
-        cause="The driver's library in the container lacks a part that this driver needs: NVIDIA's toolkit, or the one "
-        "in Docker Desktop, is older than the driver, mostly on WSL, and does not mount it.",
+        cause="The driver's library in the container lacks a part that this driver needs: NVIDIA's toolkit, or the "
+        "one in Docker Desktop, is older than the driver, mostly on WSL, and does not mount it.",
         fix="Update Docker Desktop, or nvidia-container-toolkit, on the machine and start the container again; on WSL "
         "run `wsl --update` as well.",
         source="NVIDIA/nvidia-container-toolkit#520",
@@ -285,14 +285,14 @@ HOST = (
             r"nvidia-container-cli(?:\.real)?: detection error",
             r"nvidia-container-cli(?:\.real)?: initialization error: (?:driver (?:rpc )?error|cuda error|"
             r"nvml error: unknown)",
-            r"couldn't find libnvidia-ml\.so library in your system",
+            r"couldn't find libnvidia-ml\.so library in your system|chroot: failed to run command 'nvidia-smi'",
         ),
-        cause="NVIDIA's toolkit finds no driver that runs on the machine: none is installed, its kernel module is "
-        "not loaded, or the engine runs in a virtual machine or package (Docker Desktop for Linux, snap) that does "
-        "not see it.",
-        fix="Install NVIDIA's driver on the machine and restart it; `nvidia-smi` must list the GPU there. With "
-        "Docker Desktop for Linux, use Docker Engine: `docker context use default`; on Fedora and others run `sudo "
-        "ldconfig` after the driver's installation. `tfimg doctor` checks it.",
+        cause="NVIDIA's toolkit finds no driver that runs on the machine: none is installed, its kernel module is not "
+        "loaded, or the engine runs in a virtual machine or package (Docker Desktop for Linux, snap) that does not "
+        "see it.",
+        fix="Install NVIDIA's driver on the machine and restart it; `nvidia-smi` must list the GPU there. With Docker "
+        "Desktop for Linux, use Docker Engine: `docker context use default`; on Fedora and others run `sudo ldconfig` "
+        "after the driver's installation. `tfimg doctor` checks it.",
         source="NVIDIA/nvidia-docker#1711",
         leads_to=NO_GPU,
     ),
@@ -307,8 +307,8 @@ HOST = (
         cause="The container has a newer libcuda than the machine's driver, for forward compatibility (the package "
         "cuda-compat of NVIDIA's CUDA images). It works on data-centre GPUs only, not on this one.",
         fix="Update the machine's driver to the version of the image's CUDA; or use an image that this driver "
-        "supports: `tfimg which` names one, and tfimg's images contain no libcuda. `LD_LIBRARY_PATH` must not "
-        "contain /usr/local/cuda/compat.",
+        "supports: `tfimg which` names one, and tfimg's images contain no libcuda. `LD_LIBRARY_PATH` must not contain "
+        "/usr/local/cuda/compat.",
         source="NVIDIA/nvidia-docker#1515",
         leads_to=("driver-mismatch", "driver-too-old", *NO_GPU),
         secondary=True,
@@ -341,8 +341,8 @@ HOST = (
             r"unsupported display driver / cuda driver combination",
             r"Driver Version: [\d.]{3,20} {1,20}CUDA Version: ERR!",
         ),
-        cause="The driver's library and its kernel module have different versions: the driver was updated and the "
-        "old module is still loaded, or the container has a libcuda of its own.",
+        cause="The driver's library and its kernel module have different versions: the driver was updated and the old "
+        "module is still loaded, or the container has a libcuda of its own.",
         fix="Restart the machine. If that does not help, look for another libcuda on LD_LIBRARY_PATH.",
         source="NVIDIA/nvidia-container-toolkit#171",
         leads_to=NO_GPU,
@@ -371,10 +371,10 @@ HOST = (
             r"cuInit[^\n]{0,200}CUDA_ERROR_UNKNOWN",
             r"CUDA initialization: CUDA unknown error|Error 999: unknown error",
         ),
-        cause="The driver cannot initialise its memory module (nvidia_uvm): the machine was suspended, or the "
-        "device nodes do not exist.",
-        fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo "
-        "nvidia-modprobe -u`, or restart it.",
+        cause="The driver cannot initialise its memory module (nvidia_uvm): the machine was suspended, or the device "
+        "nodes do not exist.",
+        fix="On the machine, run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` and `sudo nvidia-modprobe "
+        "-u`, or restart it.",
         source="gbionics/jaxsim#50, pytorch/pytorch#49081",
         leads_to=NO_GPU,
         secondary=True,
@@ -401,8 +401,8 @@ HOST = (
         patterns=(r"Failed to initialize NVML: Unknown Error",),
         cause="The container lost its GPU while it was running: systemd reloaded the device rules of containers, as "
         "`systemctl daemon-reload` does.",
-        fix="Start the container again. To prevent it, set the engine's cgroup driver to cgroupfs, or give access "
-        "to the GPU with CDI.",
+        fix="Start the container again. To prevent it, set the engine's cgroup driver to cgroupfs, or give access to "
+        "the GPU with CDI.",
         source="NVIDIA/nvidia-docker#1730, NVIDIA/nvidia-container-toolkit#1227",
         leads_to=NO_GPU,
     ),
@@ -417,8 +417,8 @@ HOST = (
         ),
         cause="A stub of libcuda, which is for linking only, is loaded instead of the driver's library and hides "
         "every GPU.",
-        fix="Remove libcuda from the image, and every `stubs` folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d. "
-        "The engine mounts the machine's own libcuda with the GPU.",
+        fix="Remove libcuda from the image, and every `stubs` folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d. The "
+        "engine mounts the machine's own libcuda with the GPU.",
         source="NVIDIA/warp#219, horovod/horovod#3831",
         leads_to=NO_GPU,
         secondary=True,
@@ -436,8 +436,8 @@ HOST = (
             r"expected a processor with .{0,300}, found .{0,300} without",
         ),
         cause="The processor lacks an instruction set that the program is compiled for; TensorFlow's wheels need AVX.",
-        fix="Use a processor of 2011 or later; give a virtual machine the CPU model of its host (QEMU: -cpu host). "
-        "On Apple silicon, whose emulation of amd64 has no AVX, use the image for its own processor: `tfimg build "
+        fix="Use a processor of 2011 or later; give a virtual machine the CPU model of its host (QEMU: -cpu host). On "
+        "Apple silicon, whose emulation of amd64 has no AVX, use the image for its own processor: `tfimg build "
         "--platform linux/arm64`.",
         source="tensorflow/tensorflow#46496",
     ),
@@ -447,13 +447,13 @@ HOST = (
         patterns=(
             r"does not match the detected host platform[\s\S]{0,3000}?(?:Illegal instruction|core dumped|\bAVX\b|"
             r"qemu: )",
-            r"rosetta error: failed to open elf",
+            r"rosetta error: failed to open elf|Check failed: bucket_limits_\[i\][^\n]{0,200}\nqemu: uncaught",
             r"qemu-\w{1,20}: Could not open '/lib",
         ),
         cause="The image is for another processor than the machine's, and the emulator lacks what TensorFlow needs, "
         "such as AVX.",
-        fix="Use an image for the machine's own processor: `tfimg build --platform linux/arm64` on Apple silicon "
-        "and Graviton. It is for CPU only.",
+        fix="Use an image for the machine's own processor: `tfimg build --platform linux/arm64` on Apple silicon and "
+        "Graviton. It is for CPU only.",
         source="tensorflow/tensorflow#52845",
         leads_to=("no-avx", "wrong-platform"),
     ),
@@ -476,10 +476,12 @@ HOST = (
         name="out-of-memory",
         fault="host",
         patterns=(
-            r"node had condition: \[MemoryPressure\]|[Mm]emory limit of [^\n]{1,40} exceeded|exceeded (?:job|step) memory limit",
+            r"node had condition: \[MemoryPressure\]|[Mm]emory limit of [^\n]{1,40} exceeded|exceeded (?:job|"
+            r"step) memory limit",
             r"Container killed (?:due to memory usage|by YARN for exceeding)|using too much memory and was terminated",
             r"worker process managed by the executor was unexpectedly terminated|process pool was terminated abruptly",
-            r"Killed signal terminated program|killed due to the node running low on memory|(?:Negsignal\.|exited on signal 9)"
+            r"Killed signal terminated program|killed due to the node running low on memory|(?:Negsignal\.|"
+            r"exited on signal 9)"
             r"(?:SIGKILL)?\b",
             r"systemd-oomd\[?\d{0,9}\]?: Killed|due to memory pressure for ",
             r"^(?:[\w./-]{1,80}: line \d{1,6}: {1,40}\d{1,9} |"
@@ -533,8 +535,8 @@ HOST = (
         ),
         cause="The program asked for more memory than the machine or the container has left, often a whole data set "
         "in one array.",
-        fix="Read the data in parts (`tf.data`, `numpy.load(…, mmap_mode='r')`, smaller batches, float32 in place "
-        "of float64), or give the container or the machine more memory.",
+        fix="Read the data in parts (`tf.data`, `numpy.load(…, mmap_mode='r')`, smaller batches, float32 in place of "
+        "float64), or give the container or the machine more memory.",
         source="tensorflow/tensorflow#35084",
     ),
     KnownIssue(
@@ -547,6 +549,7 @@ HOST = (
             r"/dev/shm.{0,80}No space left on device",  # noqa: S108
             r"No space left on device:? ?'?/dev/shm",
             r"/loky-\S{1,60}: \[Errno 38\] ENOSYS|lacks a functioning sem_open implementation",
+            r"SemLock[\s\S]{0,200}?(?:No space left on device|Function not implemented|No such file|Permission denied)",
             r"(?:multiprocessing|billiard|multiprocess|loky/backend)/(?:heap|synchronize|shared_memory|queues)\.py"
             r"[\s\S]{0,400}?(?:No space left on device|Function not implemented|No such file or directory[ \t]{0,9}$|"
             r"Permission denied[ \t]{0,9}$)",
@@ -566,8 +569,8 @@ HOST = (
         source="NVIDIA/nccl#290, NVIDIA/nccl#525",
         leads_to=("disk-full", "bus-error", "folder-permission"),
         done=r"--shm-size|shm_size:|--ipc[ =]host|medium: Memory",
-        then="Enlarge it further (`--shm-size 8g`), or use `--ipc host`; fewer or smaller data loaders need less. "
-        "`df -h /dev/shm` in the container shows its size and use.",
+        then="Enlarge it further (`--shm-size 8g`), or use `--ipc host`; fewer or smaller data loaders need less. `df "
+        "-h /dev/shm` in the container shows its size and use.",
     ),
     KnownIssue(
         name="file-watchers",
@@ -618,8 +621,8 @@ HOST = (
             r"expected temporary files in [^\n]{0,300}--tmpfs /tmp",
             r"expected a writable folder for temporary files, found none",
         ),
-        cause="The container was started with --read-only, and the program writes to a folder that is neither a "
-        "tmpfs nor a volume.",
+        cause="The container was started with --read-only, and the program writes to a folder that is neither a tmpfs "
+        "nor a volume.",
         fix="Add --tmpfs /tmp, and a volume for results.",
         done=r"--tmpfs|tmpfs:|emptyDir",
         then="The path in the message is outside the tmpfs: mount a volume or another tmpfs there, or point the "

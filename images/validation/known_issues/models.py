@@ -15,10 +15,12 @@ TF1_NAMES = (
     "colocate_with|assign|assign_add|count_nonzero|read_file|image_summary|scalar_summary|merge_all_summaries|"
     "train_op|GraphDef|NodeDef|FixedLenFeature|parse_single_example|string_split|substr|py_func|lin_space|Dimension|"
     "disable_v2_behavior|enable_eager_execution|make_template|is_nan|is_inf|is_finite|saved_model_main_op|Print|"
-    "real_div|all_variables|assign_sub|checkpoint_exists|conj|cross|depth_to_space|digamma|erf|fft|floormod|global_norm|"
+    "real_div|all_variables|assign_sub|checkpoint_exists|conj|cross|depth_to_space|digamma|erf|fft|floormod|"
+    "global_norm|"
     "imag|invert_permutation|is_strictly_increasing|lgamma|log1p|model_variables|multinomial|"
     r"parse_example|real|reciprocal|resource_loader|rsqrt|svd|tables|user_ops|zeta|"
-    r"get_(?:local_variable|seed|session_\w{1,20}|collection_ref|variable_scope)|(?:sparse|matrix|segment|unsorted_segment|"
+    r"get_(?:local_variable|seed|session_\w{1,20}|collection_ref|variable_scope)|(?:sparse|matrix|segment|"
+    r"unsorted_segment|"
     r"string|quantize|reduce|extract|batch|to)_\w{1,40}|random_(?!index)\w{1,40}|\w{1,40}_(?:variables|partitioner|"
     r"variables_initializer)|scatter_(?!nd)\w{1,20}"
 )
@@ -43,7 +45,7 @@ MODELS = (
         name="tensorflow-1",
         fault="request",
         patterns=(
-            r"module 'tensorflow\._api\.v1\.[\w.]{1,60}' has no attribute",
+            r"module 'tensorflow\.(?:contrib|_api\.v1)\.[\w.]{1,60}' has no attribute",
             r"module 'tensorflow' has no attribute '(?:" + TF1_NAMES + r")'",
             r"module 'tensorflow\._api\.v2\.(?:compat\.v2\.)?\w{1,30}' has no attribute '(?:" + TF1_PARTS + r")'",
             r"No module named 'tensorflow\.(?:contrib|examples|compat\.v1\.contrib)\b",
@@ -103,9 +105,8 @@ MODELS = (
         "(tensorflow, tensorflow-cpu, tensorflow-intel, tf-nightly), an installation was interrupted, or a package "
         "imports a private module of another release.",
         fix="Build the image again without installing another TensorFlow over it: `tfimg build --requirements FILE` "
-        "keeps the image's. By hand: `pip uninstall -y tensorflow tensorflow-cpu tf-nightly keras`, then install "
-        "the one release. If the last file of the traceback is another package, take its release for this "
-        "TensorFlow.",
+        "keeps the image's. By hand: `pip uninstall -y tensorflow tensorflow-cpu tf-nightly keras`, then install the "
+        "one release. If the last file of the traceback is another package, take its release for this TensorFlow.",
         source="tensorflow/text#1053, tensorflow/tensorflow#34607",
         leads_to=("keras-moved",),
     ),
@@ -139,7 +140,7 @@ MODELS = (
         fault="image",
         patterns=(
             r"No module named 'keras\.api\b",
-            r"No module named 'keras\.engine'",
+            r"No module named '?keras(?:\.engine)?'?\s{0,9}$",
             r"Your currently installed version of Keras is Keras 3",
             r"`?keras\.optimizers\.legacy`? is not supported in Keras 3",
             r"Keras cannot be imported\. Check that it is installed\.",
@@ -152,8 +153,8 @@ MODELS = (
         ),
         cause="The installed Keras is not the expected one: Keras 3 with a release up to 2.15, which needs Keras 2, "
         "or with a program that was written for Keras 2; a Keras that is older than TensorFlow; or none.",
-        fix="Install the Keras version of the lock; up to 2.15 it is of TensorFlow's own minor version. For a "
-        "program that needs Keras 2 on TensorFlow 2.16 or later, install tf-keras of the same minor version and set "
+        fix="Install the Keras version of the lock; up to 2.15 it is of TensorFlow's own minor version. For a program "
+        "that needs Keras 2 on TensorFlow 2.16 or later, install tf-keras of the same minor version and set "
         "TF_USE_LEGACY_KERAS=1.",
         source="keras-team/keras#18141, keras-team/keras#18593, keras-team/keras#15175",
         leads_to=("keras-moved", "custom-objects"),
@@ -162,7 +163,8 @@ MODELS = (
         name="keras-3-model",
         fault="request",
         patterns=(
-            r"(?:[Uu]nrecognized keyword arguments|[Kk]eyword argument not understood)[^\n]{0,40}'(?:batch_shape|optional|"
+            r"(?:[Uu]nrecognized keyword arguments|[Kk]eyword argument not understood)[^\n]{0,40}'(?:batch_shape|"
+            r"optional|"
             r"quantization_config|ragged|groups|keepdims)'(?!:)",
             r"(?:Unknown|Could not (?:locate|find|interpret)|Cannot interpret)[^\n]{0,60}'?DTypePolicy'?",
             r"parent module keras\.src\.(?:models|layers|ops|dtype_policies)\.\S{1,80} cannot be imported",
@@ -172,8 +174,7 @@ MODELS = (
         ),
         cause="The model was saved by a newer Keras than this image's: by Keras 3 for Keras 2, or by a later Keras 3.",
         fix="Load it in an image with the TensorFlow that saved it, 2.16 or later for Keras 3 (`tfimg build --tf "
-        "2.18`); or load it there and save its weights alone, or `model.export()` it as a SavedModel, which all "
-        "read.",
+        "2.18`); or load it there and save its weights alone, or `model.export()` it as a SavedModel, which all read.",
         source="keras-team/keras#19282, tensorflow/tensorflow#66381",
         leads_to=("keras-2-model", "custom-objects", "keras-moved"),
     ),
@@ -191,8 +192,8 @@ MODELS = (
         ),
         cause="A saved model, or the program, has arguments of Keras 2, which Keras 3 of this image does not accept.",
         fix="Load it with Keras 2: an image with TensorFlow up to 2.15, or tf-keras (`tfimg build --with tf-keras`, "
-        "TF_USE_LEGACY_KERAS=1). With Keras 3, `load_model(…, compile=False)` helps if only the loss, the metrics "
-        "or the optimizer are at fault; otherwise build the model in code and load its weights.",
+        "TF_USE_LEGACY_KERAS=1). With Keras 3, `load_model(…, compile=False)` helps if only the loss, the metrics or "
+        "the optimizer are at fault; otherwise build the model in code and load its weights.",
         source="keras-team/keras#19441, tensorflow/tensorflow#64685",
         leads_to=("custom-objects", "keras-moved"),
     ),
@@ -217,11 +218,13 @@ MODELS = (
             r"Unknown (?:layer|loss function|metric function|optimizer|activation function|object|initializer|"
             r"regularizer): ?'?\w",
             r"Could not locate (?:class|function) '\w{1,80}'\. Make sure custom classes are decorated",
-            r"could not be deserialized properly\. {1,9}Please ensure that components|Cannot deserialize object of type `",
-            r"Unable to restore (?:custom )?object of class|Could not interpret (?:loss|metric|optimizer|activation|initializer) (?:function )?identifier",
+            r"could not be deserialized properly\. {1,9}Please ensure that components|"
+            r"Cannot deserialize object of type `",
+            r"Unable to restore (?:custom )?object of class|Could not interpret (?:loss|metric|optimizer|activation|"
+            r"initializer) (?:function )?identifier",
         ),
-        cause="The saved model has a layer, loss or metric that the loading program does not know: one of its own, "
-        "of a package that is not imported, or of another release of Keras.",
+        cause="The saved model has a layer, loss or metric that the loading program does not know: one of its own, of "
+        "a package that is not imported, or of another release of Keras.",
         fix="Import its package, or name it: `load_model(PATH, custom_objects={'NAME': CLASS})`, or register the "
         "class with `keras.saving.register_keras_serializable()`. `compile=False` leaves losses, metrics and the "
         "optimizer out. If the name is Keras' own, load it with the TensorFlow that saved it.",
@@ -246,8 +249,8 @@ MODELS = (
             r"Requested the deserialization of a (?:Python lambda|`?lambda`? object|`?Lambda`? layer)",
             r"bad marshal data \(unknown type code\)",
         ),
-        cause="The saved model has a Lambda layer, whose Python code is in the file: Keras loads that on request only, "
-        "and only the Python version that wrote it can.",
+        cause="The saved model has a Lambda layer, whose Python code is in the file: Keras loads that on request "
+        "only, and only the Python version that wrote it can.",
         fix="If you trust the file, `load_model(PATH, safe_mode=False)`, in an image with the Python that saved it "
         "(`tfimg build --python VERSION`). Otherwise build the model in code and load its weights.",
         source="keras-team/keras#9595",
@@ -278,8 +281,8 @@ MODELS = (
         ),
         cause="Keras 3 saves a model as `.keras` or `.h5` and weights as `.weights.h5`; the name or option given is "
         "of Keras 2.",
-        fix="Name the file so, without `save_format`; `model.export(PATH)` writes a SavedModel. To keep the "
-        "program, use tf-keras with TF_USE_LEGACY_KERAS=1, or TensorFlow up to 2.15.",
+        fix="Name the file so, without `save_format`; `model.export(PATH)` writes a SavedModel. To keep the program, "
+        "use tf-keras with TF_USE_LEGACY_KERAS=1, or TensorFlow up to 2.15.",
         source="keras-team/keras#19122",
     ),
     KnownIssue(
@@ -296,8 +299,8 @@ MODELS = (
             r"'(?:Sequential|Functional|Model)' object has no attribute '(?:predict_classes|predict_proba|"
             r"_make_predict_function|fit_generator|evaluate_generator|predict_generator|_get_distribution_strategy)'",
         ),
-        cause="The program or a package imports a module or name of Keras that is private or that Keras has moved "
-        "or removed: it was written for another release. tf-keras does not have all of them either.",
+        cause="The program or a package imports a module or name of Keras that is private or that Keras has moved or "
+        "removed: it was written for another release. tf-keras does not have all of them either.",
         fix="Import the public name from `tensorflow.keras` (`…utils.to_categorical`, `…layers.Dense`, "
         "`…optimizers.Adam`), or update the package in the traceback. `wrappers.scikit_learn` is the package "
         "scikeras. Otherwise use the image of the TensorFlow that it was written for: `tfimg build --tf 2.10` has "
@@ -352,10 +355,12 @@ MODELS = (
         fault="request",
         patterns=(
             r"Error executing an HTTP request: HTTP response code (?:401|403)",
+            r"[Dd]efault credentials were not found|Could not automatically determine credentials|"
+            r"Unable to locate credentials|Could not load the default credentials",
             r"File system scheme '(?:gs|s3|hdfs|https?|az)' not implemented",
         ),
-        cause="TensorFlow does not reach the cloud's storage: the container has no credentials that may read or "
-        "write the bucket, or no package for this kind of address.",
+        cause="TensorFlow does not reach the cloud's storage: the container has no credentials that may read or write "
+        "the bucket, or no package for this kind of address.",
         fix="Mount the credentials and name them (`-e GOOGLE_APPLICATION_CREDENTIALS=/key.json`, AWS_ACCESS_KEY_ID "
         "and AWS_SECRET_ACCESS_KEY). For gs:// add tensorflow-io-gcs-filesystem, for s3:// tensorflow-io (imported "
         "before use): `tfimg build --with tensorflow-io`.",
@@ -366,8 +371,10 @@ MODELS = (
         fault="request",
         patterns=(
             r"^\s{0,9}(?:\(\d\) )?(?:Not found: )?[\w./ -]{1,300}; No such file or directory",
-            r"Found 0 (?:images|files) belonging to|No (?:images|files) found in directory|ENOENT: no such file or directory, \w{1,20} '/",
-            r"(?:cat|ls|cd|cp|mv|tar|head|unzip|source|\.): (?:cannot \w{1,20} )?'?/(?!usr/|opt/|proc/|sys/|dev/|tmp/|etc/|var/)"
+            r"Found 0 (?:images|files) belonging to|No (?:images|files) found in directory|"
+            r"ENOENT: no such file or directory, \w{1,20} '/",
+            r"(?:cat|ls|cd|cp|mv|tar|head|unzip|source|\.): (?:cannot \w{1,20} )?'?/(?!usr/|opt/|proc/|sys/|dev/|tmp/|"
+            r"etc/|var/)"
             r"[^\n']{1,200}'?: No such file",
             r"python[\d.]{0,5}: can't open file '[^'\n]{1,300}': \[Errno 2\]",
             r"FileNotFoundError: \[Errno 2\] (?:No such file or directory|"
@@ -393,13 +400,14 @@ MODELS = (
             r"(?:OSError|ValueError|IOError): No file or directory found at ",
             r"File not found: filepath=",
             r"Unable to (?:synchronously )?open file \([Uu]nable to open file: name = [^\n]{1,300}errno = 2\b",
-            r"Could not find SavedModel|Servable not found for request|No (?:saved_model\.pb|SavedModel) (?:found|file)",
+            r"Could not find SavedModel|Servable not found for request|No (?:saved_model\.pb|SavedModel) (?:found|"
+            r"file)",
         ),
-        cause="No model is at the given path inside the container: the folder is not mounted there, the path is "
-        "that of the machine or relative to another folder, or it lacks the folder with the version that a server "
-        "expects (MODEL/1/saved_model.pb).",
-        fix="`tfimg run IMAGE -v $PWD:/work -w /work -- ls -R MODEL` shows what the container sees; give the path "
-        "as it is there.",
+        cause="No model is at the given path inside the container: the folder is not mounted there, the path is that "
+        "of the machine or relative to another folder, or it lacks the folder with the version that a server expects "
+        "(MODEL/1/saved_model.pb).",
+        fix="`tfimg run IMAGE -v $PWD:/work -w /work -- ls -R MODEL` shows what the container sees; give the path as "
+        "it is there.",
         source="tensorflow/serving#1433",
         leads_to=("file-missing",),
     ),
@@ -409,14 +417,17 @@ MODELS = (
         patterns=(r"contains neither '?saved_model\.pb'? nor '?saved_model\.pbtxt",),
         cause="The folder has no SavedModel. In the cache of TensorFlow Hub (/tmp/tfhub_modules), a download was "
         "interrupted, or the files were deleted and their folder was not.",
-        fix="Remove the folder that the message names and load it again; set TFHUB_CACHE_DIR to a folder that is kept, "
-        "such as a volume.",
+        fix="Remove the folder that the message names and load it again; set TFHUB_CACHE_DIR to a folder that is "
+        "kept, such as a volume.",
         source="tensorflow/hub#575",
     ),
     KnownIssue(
         name="savedmodel-tags",
         fault="request",
-        patterns=(r"MetaGraphDef associated with tags [^\n]{1,100} could not be found in SavedModel",),
+        patterns=(
+            r"Could not find meta graph def matching supplied tags|"
+            r"MetaGraphDef associated with tags [^\n]{1,100} could not be found in SavedModel",
+        ),
         cause="The SavedModel has no graph with the tags that the loader requests; a server requests `serve`.",
         fix="`saved_model_cli show --dir PATH --all` lists the tags: give them to `tf.saved_model.load(PATH, "
         "tags=[…])`, or export the model again with `model.export(PATH)`.",
@@ -444,17 +455,19 @@ MODELS = (
         fault="request",
         patterns=(
             r"[Ll]ayer (?:count mismatch|'[^'\n]{1,100}' (?:expected \d|was never built))|[Ww]eight count mismatch for",
-            r"Shape mismatch in (?:layer|model|\S{1,80}for weight)|with a weight list of length \d|provided weight shape",
+            r"Shape mismatch in (?:layer|model|\S{1,80}for weight)|with a weight list of length \d|"
+            r"provided weight shape",
             r"Restoring from checkpoint failed\.|requires shapes of both tensors to match",
-            r"weight file containing \d{1,5} layers into a model with|Nothing (?:except the root object )?matched a checkpointed",
-            r"objects? could not be loaded\. Example error|Unable to load weights saved in HDF5 format into a subclassed",
+            r"weight file containing \d{1,5} layers into a model with|"
+            r"Nothing (?:except the root object )?matched a checkpointed",
+            r"objects? could not be loaded\. Example error|"
+            r"Unable to load weights saved in HDF5 format into a subclassed",
             r"Key \S{1,200} not found in checkpoint",
         ),
-        cause="The saved weights are of another model than the program builds: names, numbers or shapes of its variables "
-        "differ, by another architecture, other layers or another release of the library.",
+        cause="The saved weights are of another model than the program builds: names, numbers or shapes of its "
+        "variables differ, by another architecture, other layers or another release of the library.",
         fix="Build the model exactly as it was when it was saved, with the same releases; "
-        "`tf.train.list_variables(PATH)` lists what the checkpoint has. `status.expect_partial()` is for a part of "
-        "it.",
+        "`tf.train.list_variables(PATH)` lists what the checkpoint has. `status.expect_partial()` is for a part of it.",
         source="tensorflow/tensorflow#7224",
     ),
     KnownIssue(
@@ -465,8 +478,8 @@ MODELS = (
             r"(?:corrupted|truncated) record at \d{1,20}",
             r"\bDATA_LOSS: \w",
         ),
-        cause="A file of TFRecords, or of a checkpoint, is damaged or incomplete: a copy or a writer was interrupted, it is a "
-        "Git LFS pointer or no TFRecord, or it is compressed and read as if it were not.",
+        cause="A file of TFRecords, or of a checkpoint, is damaged or incomplete: a copy or a writer was interrupted, "
+        "it is a Git LFS pointer or no TFRecord, or it is compressed and read as if it were not.",
         fix="Compare the file's size or checksum with the original, and copy or write it again, with the writer "
         "closed. For gzip, read with `tf.data.TFRecordDataset(FILE, compression_type='GZIP')`.",
         source="tensorflow/tensorflow#13463",
@@ -477,9 +490,11 @@ MODELS = (
         patterns=(
             r"Unknown image file format\. One of|Invalid JPEG data|cannot identify image file|image file is truncated",
             r"Incomplete or corrupted file detected|NonMatchingChecksumError|Filepath is not an hdf5 file",
-            r"Unable to (?:synchronously )?(?:open|create) file \((?:file signature not found|truncated file|"
+            r"Unable to (?:synchronously )?(?:open|create) file \((?:file signature not found|"
+            r"Unable to find a valid file signature|truncated file|"
             r"bad object header|bad symbol table|unable to read superblock)",
-            r"BadZipFile: |BadGzipFile: |Compressed file ended before the end-of-stream|UnpicklingError: (?:invalid load key|"
+            r"BadZipFile: |BadGzipFile: |Compressed file ended before the end-of-stream|"
+            r"UnpicklingError: (?:invalid load key|"
             r"pickle data was truncated)|tarfile\.ReadError: |zlib\.error: Error -3",
             r"Unable to (?:synchronously )?open object \(bad (?:local|object) ",
             r"(?:Error parsing message|DecodeError)[^\n]{0,60}(?:saved_model|SavedModel|tensorflow)",
@@ -498,10 +513,10 @@ MODELS = (
             r"unable to lock file, errno = \d{1,3}",
             r"[Uu]nable to (?:synchronously )?(?:open|create) file \(file is already open for",
         ),
-        cause="HDF5 cannot lock the file: another process has it open, such as a notebook, or the file system of "
-        "the mounted folder has no locks (NFS, Lustre, some volumes).",
-        fix="Close the other process. Where the file system has no locks, set HDF5_USE_FILE_LOCKING=FALSE: `tfimg "
-        "run -e HDF5_USE_FILE_LOCKING=FALSE IMAGE …`.",
+        cause="HDF5 cannot lock the file: another process has it open, such as a notebook, or the file system of the "
+        "mounted folder has no locks (NFS, Lustre, some volumes).",
+        fix="Close the other process. Where the file system has no locks, set HDF5_USE_FILE_LOCKING=FALSE: `tfimg run "
+        "-e HDF5_USE_FILE_LOCKING=FALSE IMAGE …`.",
         source="h5py/h5py#1101",
         leads_to=("no-threads", "folder-permission"),
     ),
