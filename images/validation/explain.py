@@ -27,13 +27,13 @@ ESCAPES = re.compile(r"(?:\x1b|\^\[|\\(?:x1b|033|u001b))\[[0-9;?]{0,40}[A-Za-z]|
 PREFIXES = re.compile(
     r"(?:"
     r"[ \t]{0,8}[>│┃|][ \t]|"  # a quotation, a frame
+    r"\[\d{1,9}\] \[[A-Z]{4,8}\] |[A-Z]{4,8} {0,5}\| [\w.<>:]{1,120} - |"  # gunicorn, loguru
     r"[\w.@-]{1,80} {1,60}\| ?|"  # Compose, Swarm
     r"\[[\w./-]{1,200}\] |"  # kubectl logs --prefix
     r"[^\t\n]{1,100}\t[^\t\n]{1,100}\t(?=\d{4}-)|"  # gh run view --log
     r"\[?\d{4}[/-]\d\d[/-]\d\d(?:[T ]|, )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d| UTC|"
     r": [A-Z]{4,8}/[\w-]{1,40})?\]?[\t |]+|"
     r"\[?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]? {1,4}|"  # Jenkins
-    r"\[\d{1,9}\] \[[A-Z]{4,8}\] |[A-Z]{4,8} {0,3}\| [\w.<>:]{1,120} - |"  # gunicorn, loguru
     r"\d\d[OE]\+? ?|"  # GitLab, after its timestamp
     r"(?:stdout|stderr) [FP] |"  # files of containerd
     r"#\d{1,4} (?:\d{1,6}\.\d{1,3} )?|\d{1,6}\.\d{3} |"  # BuildKit
@@ -49,7 +49,8 @@ PREFIXES = re.compile(
 )
 # Of a prefix, whose line it is, where several write in turns: a service, a pod, a rank.
 WRITERS = re.compile(
-    r"[\w.@-]{1,80} {1,60}\||\[[\w.-]{1,100}/[\w./-]{1,100}\]|\[\d{1,5}(?:,\d{1,5})?\]<|^\d{1,5}: |pid=\d{1,9}"
+    r"(?<![\w.@-])(?=[^\s|]{0,79}[a-z])[\w.@-]{1,80} {1,60}\||\[[\w.-]{1,100}/[\w./-]{1,100}\]|"
+    r"\[\d{1,5}(?:,\d{1,5})?\]<|^\d{1,5}: |pid=\d{1,9}"
 )
 # Quotation marks and line ends in a string that a program quoted, once or several times.
 QUOTED_MARK = re.compile(r"""\\{1,8}(["'])""")

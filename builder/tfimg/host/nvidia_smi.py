@@ -289,8 +289,8 @@ def _find_driver_cell(text: str) -> str | None:
             cells = [row[place].split(" ")[-1] for row in rows[number + 1 :] if len(row) == len(columns)]
             # The row of a lost GPU has no driver either.
             return next((cell for cell in cells if re.fullmatch(VERSION, cell)), None)
-    cells = (*lines, *(cell for row in _bare_rows(text) for cell in row))
-    drivers = {cell for cell in cells if re.fullmatch(DRIVER, cell)}
+    values = (*lines, *(cell for row in _bare_rows(text) for cell in row))
+    drivers = {value for value in values if re.fullmatch(DRIVER, value)}
     return drivers.pop() if len(drivers) == 1 else None
 
 
