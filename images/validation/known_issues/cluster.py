@@ -61,6 +61,20 @@ CLUSTER = (
         source="open-mpi/ompi#4451",
     ),
     KnownIssue(
+        name="tf-config",
+        fault="request",
+        patterns=(
+            r"tfconfig_cluster_resolver\.py[\s\S]{0,600}?(?:JSONDecodeError|KeyError|ValueError): ",
+            r"not found in cluster_spec|at most one 'chief' job",
+        ),
+        cause="TF_CONFIG is not valid: it is no JSON, often because of quotation marks, or its `task` is not in its "
+        "`cluster`.",
+        fix="Print it in the container: `python -c 'import os, json; print(json.loads(os.environ[\"TF_CONFIG\"]))'`. "
+        "It has `cluster`, the same for all, with a list of HOST:PORT for each type, and `task` with this worker's "
+        "type and index.",
+        source="tensorflow/tensorflow#34568",
+    ),
+    KnownIssue(
         name="nccl",
         fault="host",
         patterns=(

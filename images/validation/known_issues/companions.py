@@ -249,7 +249,8 @@ COMPANIONS = (
         fault="request",
         patterns=(
             r"(?:requires|has requirement) \S{1,80}(?:; [^\n]{1,200})?, but you(?:'ll)? have \S{1,60} \S{1,30} which "
-            r"is incompatible|^\S{1,60} \S{1,30} requires \S{1,60}, which is not installed",
+            r"is incompatible|^\S{1,60} \S{1,30} requires \S{1,60}, which is not installed|"
+            r"VersionConflict: \(\w",
         ),
         cause="pip has installed a release that another package does not allow, and went on: the package that "
         "requires another one may fail when it is imported.",
@@ -277,6 +278,11 @@ COMPANIONS = (
         name="package-mismatch",
         fault="image",
         patterns=(
+            r"module '(?:ml_dtypes|wrapt|h5py|jax|jaxlib|absl|flatbuffers|grpc|tensorboard|scipy|sklearn|pandas|torch|"
+            r"torchvision|"
+            r"PIL|cv2|urllib3|packaging|setuptools|werkzeug|flask|jinja2|numba|"
+            r"skimage)(?:\.[\w.]{1,80})?' has no attribute '|"
+            r"'(?:DataFrame|Series)' object has no attribute '(?:append|ix|as_matrix|iteritems)'",
             r"File \"?[^\"\n]{1,300}(?:site|dist)-packages/[^\n]{1,300}\n"
             r"(?:(?![^\n]{0,300}(?:File \"|\.py[:(]))[^\n]{0,400}\n){1,14}?(?:[\w.]{1,60}\.)?"
             r"(?:ImportError: cannot import name '\w{1,80}' from '\w[^\n]{0,400}\(\S{1,300}(?:site|dist)-packages/|"

@@ -66,7 +66,7 @@ HOST = (
         patterns=(
             r"Cannot schedule pods: Insufficient nvidia\b",
             r"Insufficient (?:nvidia\.com/[\w.-]{1,60}|google\.com/tpu|amd\.com/gpu)",
-            r"requested number of devices unavailable for nvidia\.com/",
+            r"requested number of devices unavailable for nvidia\.com/|allocate unregistered device nvidia",
             r"untolerated taint \{nvidia\.com/gpu",
         ),
         cause="No node of the cluster has a free GPU of the kind that the pod requests: all are in use, the node's "
@@ -113,7 +113,7 @@ HOST = (
             r"mount error: failed to add device rules",
             r"bpf_prog_query\(BPF_CGROUP_DEVICE\) failed",
             r"failed to get device cgroup mount path",
-            r"cgroup subsystem devices not found",
+            r"cgroup subsystem devices not found|/devices\.allow: operation not permitted",
         ),
         cause="A rootless engine may not change the device rules of a control group, which NVIDIA's runtime hook "
         "tries; or the toolkit is older than control groups of version 2.",
@@ -143,7 +143,7 @@ HOST = (
         name="driver-in-image",
         fault="image",
         patterns=(
-            r"nvidia-container-cli: mount error: file creation failed: \S{1,300}: file exists",
+            r"nvidia-container-cli(?:\.real)?: mount error: file creation failed: \S{1,300}: file exists",
             r"failed to mount \S{1,300}/lib(?:nvidia|cuda)\S{1,100}[^\n]{0,300}file exists",
         ),
         cause="The image contains libraries of NVIDIA's driver, so the toolkit cannot mount the machine's. It was "
@@ -158,7 +158,7 @@ HOST = (
         patterns=(
             r"GPU access blocked by the operating system",
             r"WSL environment detected but no adapters were found",
-            r"nvidia-container-cli: mount error: (?:stat|open|file lookup) failed: \S{0,100}/wsl/",
+            r"nvidia-container-cli(?:\.real)?: mount error: (?:stat|open|file lookup) failed: \S{0,100}/wsl/",
             r"/usr/lib/wsl/\S{1,200}: no such file or directory",
         ),
         cause="WSL does not show a GPU to Linux: Windows has no NVIDIA GPU or no current driver for it, the "
@@ -183,7 +183,7 @@ HOST = (
         name="unknown-gpu",
         fault="request",
         patterns=(
-            r"nvidia-container-cli: device error: [^\n]{0,200}unknown device",
+            r"nvidia-container-cli(?:\.real)?: device error: [^\n]{0,200}unknown device",
             r"CUDA_ERROR_INVALID_DEVICE",
             r"invalid device ordinal",
             r"No MIG devices found",
@@ -275,7 +275,7 @@ HOST = (
         name="no-driver",
         fault="host",
         patterns=(
-            r'adding custom device "/dev/nvidia\S{0,40}": no such file'
+            r'(?:adding custom device "|stat )/dev/nvidia\S{0,40}: no such file'
             r"|modprobe: (?:FATAL: Module nvidia\S{0,20} not found|ERROR: could not insert 'nvidia)",
             r"nvidia-container-cli(?:\.real)?: initialization error: [^\n]{0,200}(?:driver not loaded|"
             r"libnvidia-ml\.so\.1)",
@@ -318,8 +318,8 @@ HOST = (
         fault="host",
         patterns=(
             r"CUDA driver version is insufficient for CUDA runtime version",
-            r"nvidia-container-cli(?:\.real)?: requirement error: unsatisfied condition: (?:cuda|driver)\s{0,3}>=",
-            r"driver on your system is too old",
+            r"nvidia-container-cli(?:\.real)?: requirement error: ",
+            r"driver on your system is too old|This container was built for NVIDIA Driver Release [\d.]{1,9} or later",
             r"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
             r"the provided PTX was compiled with an unsupported toolchain",
             r"the machine's driver knows CUDA up to \S{1,200}, and the image has \S{1,200}: the driver is too old",
@@ -368,7 +368,7 @@ HOST = (
         fault="host",
         patterns=(
             r"CUDA_ERROR_OPERATING_SYSTEM|implicit initialization on GPU:\d{1,3} failed\. Status: unknown error",
-            r"cuInit[^\n]{0,200}CUDA_ERROR_UNKNOWN",
+            r"CUDA_ERROR_UNKNOWN\b|Driver is present, but CUDA failed to initialize",
             r"CUDA initialization: CUDA unknown error|Error 999: unknown error",
         ),
         cause="The driver cannot initialise its memory module (nvidia_uvm): the machine was suspended, or the device "
@@ -432,7 +432,7 @@ HOST = (
             r"(?:^|: line \d{1,6}: {1,40}\d{1,9} |Fatal Python error: |signal 4 \()Illegal instruction\b",
             r"signal 4\b",
             r"(?:\(|signal |by |with |: )SIGILL\b",
-            r"exit(?:ed)?(?: with)?(?: code| status)?:? 132\b",
+            r"(?i:exit(?:ed)?(?: with)?(?: code| status)?):? 132\b",
             r"expected a processor with .{0,300}, found .{0,300} without",
         ),
         cause="The processor lacks an instruction set that the program is compiled for; TensorFlow's wheels need AVX.",
@@ -501,7 +501,7 @@ HOST = (
             r"OOMKilled \(exit code|\): OOMKilled",
             r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d",
             r"oom-kill:constraint=|invoked oom-killer:|Failed with result 'oom-kill'|killed by the OOM killer",
-            r"[Dd]etected \d{1,6} oom[-_ ]kill event|been OOM Killed",
+            r"[Dd]etected \d{1,6} oom[-_ ]kill event|been OOM Killed|oom_reaper: reaped process|TERM_MEMLIMIT",
             r"node was low on resource: memory",
             r"the kernel killed its process: the container ran out of memory",
             r"\bsignal: killed\b|signal 9 \(SIGKILL\)",
@@ -525,7 +525,7 @@ HOST = (
             r"Insufficient memory\) Failed to allocate|virtual memory exhausted|fatal error: runtime: out of memory",
             r"MemoryError: (?:Unable to allocate|std::bad_alloc)|(?:malloc|realloc) of size \d{1,20} failed",
             r"OOM when allocating tensor [^\n]{0,200}device:CPU:\d{1,3} by allocator",
-            r"(?:what\(\): {1,3}|^)std::bad_alloc",
+            r"(?:what\(\): {1,3}|^|instance of ')std::bad_alloc",
             r"\[Errno 12\] Cannot allocate memory",
             r"(?:fork|clone|mmap|posix_memalign|exec)[^\n]{0,40}: Cannot allocate memory",
             r"failed to map segment from shared object: Cannot allocate memory",

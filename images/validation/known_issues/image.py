@@ -34,7 +34,7 @@ IMAGE = (
             r"(?:^|: |: \d{1,6}: {1,40}\d{1,9} |line \d{1,6}: {1,40}\d{1,9} {1,40})Bus error\b",
             r"(?:\(|signal |by |with |: )SIGBUS\b",
             r"signal 7\b",
-            r"exit(?:ed)?(?: with)?(?: code| status)?:? 135\b",
+            r"(?i:exit(?:ed)?(?: with)?(?: code| status)?):? 135\b",
         ),
         cause="A memory-mapped file is shorter than expected: a library of the image is truncated, or /dev/shm or the "
         "disk is full.",
@@ -168,7 +168,8 @@ IMAGE = (
             r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime ",
             r"'(?:MessageFactory|SymbolDatabase)' object has no attribute 'GetPrototype'",
             r"module 'google\.protobuf\S{0,40}' has no attribute",
-            r"(?:MessageTo(?:Json|Dict)|Parse(?:Dict)?)\(\) got an unexpected keyword argument",
+            r"(?:MessageTo(?:Json|Dict)|Parse(?:Dict)?)\(\) got an unexpected keyword argument|"
+            r"got an unexpected keyword argument '(?:serialized_options|create_key|serialized_start)'",
             r"'google\._upb\._message\.FieldDescriptor' object has no attribute 'label'",
             r"Couldn't (?:build proto file into descriptor pool|parse file content!)|File already exists in database: |"
             r"of the Protocol Buffer runtime library, but the installed version",
@@ -193,7 +194,8 @@ IMAGE = (
         patterns=(
             r"Loaded runtime CuDNN library: \S{1,200} but source was compiled with: \S{1,200}",
             r"expected cuDNN .{1,80}, found .{1,80}: TensorFlow refuses another major",
-            r"CuDNN library needs to have matching major version and equal or higher minor version",
+            r"CuDNN library needs to have matching major version|Outdated (?:cuDNN|CUDA|cuBLAS|"
+            r"cuSPARSE) installation found",
         ),
         cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major version. "
         "Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",

@@ -80,7 +80,11 @@ MODELS = (
     KnownIssue(
         name="no-tensorflow",
         fault="request",
-        patterns=(r"No module named '?tensorflow'?\s{0,9}$",),
+        patterns=(
+            r"requires the TensorFlow library but it was not found|"
+            r"None of PyTorch, TensorFlow >= 2\.0, or Flax have been found",
+            r"No module named '?tensorflow'?\s{0,9}$",
+        ),
         cause="The Python that runs the program is not the image's, and has no TensorFlow: a virtual environment, "
         "conda's or Debian's Python comes first on PATH, or PYTHONPATH or PYTHONHOME is set.",
         fix="Run the image's own: `python` on PATH, in /usr/local/bin, without `sudo` and without a virtual "
@@ -139,6 +143,12 @@ MODELS = (
         name="keras-3",
         fault="image",
         patterns=(
+            r"Another metric with the same name already exists|'tuple' object has no attribute 'layer'|"
+            r"must be an instance of class Layer|Could not build a TypeSpec for KerasTensor|"
+            r"Cannot convert a symbolic Keras input",
+            r"ValueError: Unrecognized data type: x=|(?:fit|predict|"
+            r"evaluate)\(\) got an unexpected keyword argument '(?:workers|"
+            r"use_multiprocessing|max_queue_size)'",
             r"No module named 'keras\.api\b",
             r"No module named '?keras(?:\.engine)?'?\s{0,9}$",
             r"Your currently installed version of Keras is Keras 3",
@@ -201,7 +211,9 @@ MODELS = (
         name="optimizer-arguments",
         fault="request",
         patterns=(
-            r"Argument\(s\) not recognized: \{'(?:lr|decay|momentum|schedule_decay|name)",
+            r"Argument\(s\) not recognized: \{'(?:lr|decay|momentum|schedule_decay|name)|"
+            r"\w' object has no attribute 'lr'|"
+            r"from a legacy (?:TF-)?Keras optimizer into",
             r"`?decay`? is deprecated in the new Keras optimizer",
             r"(?:not a valid argument|unexpected keyword argument)[^\n]{0,40}(?:'lr'|'decay'|'schedule_decay')",
         ),

@@ -46,6 +46,9 @@ NETWORK = (
         name="network",
         fault="host",
         patterns=(
+            r"(?:Get|Head|Put|Post|Patch) \"https?://[^\"\n]{1,400}\": (?:unexpected )?(?:EOF|context (?:deadline|"
+            r"canceled))|"
+            r"stream error: stream ID \d|lookup \S{1,200}(?: on \S{1,60})?: (?:no such host|server misbehaving)",
             r"Max retries exceeded with url|Temporary failure in name resolution|socket\.gaierror|"
             r"requests\.exceptions\.Conn",
             r"Connection broken: |ConnectionResetError\(104|RemoteDisconnected\(|UNEXPECTED_EOF_WHILE_READING|"
@@ -279,7 +282,7 @@ NETWORK = (
         name="index-login",
         fault="request",
         patterns=(
-            r"40[13] (?:Client )?Error[:,] (?:Unauthorized|Forbidden|Credentials not correct)[^\n]{0,40} for",
+            r"(?:WARNING|ERROR): (?:HTTP error )?40[13] (?:Client )?(?:Error|while)",
             r"Missing credentials for https?://|HTTP status client error \(40[13] ",
         ),
         cause="The package index does not let this account read: credentials are missing, wrong or expired, or lack "
@@ -318,7 +321,7 @@ NETWORK = (
         patterns=(
             r"requires a different Python: |current Python version \(\S{1,20}\) does not satisfy|"
             r"Packages require a different Python",
-            r"has no wheels with a matching Python (?:ABI|version) tag",
+            r"has no (?:usable )?wheels|only has wheels for the following|have a source distribution or wheel for",
             r"No matching distribution found for |Unable to find installation candidates for",
             r"is not a supported wheel on this platform",
         ),
