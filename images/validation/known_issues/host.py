@@ -588,7 +588,8 @@ HOST = (
         name="disk-full",
         fault="host",
         patterns=(
-            r"node had condition: \[DiskPressure\]|exceed(?:s|ed) (?:its local ephemeral storage|the (?:total )?limit)",
+            r"node had condition: \[DiskPressure\]|exceeded its local ephemeral storage|"
+            r"(?:EmptyDir volume|ephemeral)[^\n]{0,80} exceeds the ",
             r"(?:^|[:;] |\] |'|\()[Nn]o space left on device",
             r"Disk quota exceeded",
             r"(?:code|rror:|errno) ENOSPC\b",

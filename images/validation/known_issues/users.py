@@ -128,7 +128,7 @@ USERS = (
             r"EACCES: permission denied",
             r"Unable to (?:synchronously )?(?:open|create) file \(unable to (?:open|"
             r"create) file: name = [^\n]{1,300}errno = 13\b",
-            r"(?:^|[\s'\"`:=])[~.\w-]{0,60}/[^\s:'\"`]{1,200}['\"`]?: [Pp]ermission denied\b(?! \(publickey)",
+            r"(?:^|[\s'\"`:=])[~.\w-]{0,60}/(?!/)[^\s:'\"`]{1,200}['\"`]?: [Pp]ermission denied\b(?! \(publickey)",
             r"(?:cannot|can't|could not|[Ff]ailed to|[Uu]nable to) \w{1,20} [^\n]{1,200}: [Pp]ermission denied\b|"
             r"tee: \S{1,200}: Permission denied|attempt to write a readonly database",
             r"PermissionError: \[Errno 1\] Operation not permitted",
