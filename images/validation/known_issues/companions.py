@@ -17,7 +17,7 @@ COMPANIONS = (
             r"versions? of TensorFlow you are currently using is \S{1,20} and is not supported",
             r"Invalid name: \w{1,40}>\w{1,60} \(Did you use CamelCase\?\)",
             r"module 'tensorflow\.(?:_api\.v\d\.)?compat\.v2\.__internal__\S{0,40}' has no attribute",
-            r"module 'tensorflow\._api\.v1\.compat\.v2' has no attribute '__internal__'",
+            r"module 'tensorflow\.(?:_api\.v\d\.)?compat\.v2' has no attribute '__internal__'",
             r"requires tensorflow\S{0,40}(?:; [^\n]{1,200})?, but you have tensorflow\S{0,20} \S{1,20} which is "
             r"incompatible",
         ),
@@ -278,6 +278,8 @@ COMPANIONS = (
         name="package-mismatch",
         fault="image",
         patterns=(
+            r"No module named '?(?:numba|scipy|sklearn|pandas|PIL|skimage|matplotlib|jax|protobuf|"
+            r"google\.protobuf)\.\w",
             r"module '(?:ml_dtypes|wrapt|h5py|jax|jaxlib|absl|flatbuffers|grpc|tensorboard|scipy|sklearn|pandas|torch|"
             r"torchvision|"
             r"PIL|cv2|urllib3|packaging|setuptools|werkzeug|flask|jinja2|numba|"

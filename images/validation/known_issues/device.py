@@ -56,6 +56,7 @@ DEVICE = (
         name="gpu-hardware",
         fault="host",
         patterns=(
+            r"Unable to determine the device handle for (?:GPU|gpu)",
             r"^No devices were found[ \t]{0,40}$|NVRM: GPU \S{1,40}: RmInitAdapter failed",
             r"CUDA_ERROR_ECC_UNCORRECTABLE|uncorrectable ECC error encountered",
             r"GPU is lost\.|GPU has fallen off the bus",

@@ -64,6 +64,7 @@ HOST = (
         name="no-gpu-node",
         fault="request",
         patterns=(
+            r"OutOf\S{0,40}nvidia\S{0,20}gpu|have enough resources?: (?:GPUs?\b|\S{0,40}nvidia\S{0,20}gpu)",
             r"Cannot schedule pods: Insufficient nvidia\b",
             r"Insufficient (?:nvidia\.com/[\w.-]{1,60}|google\.com/tpu|amd\.com/gpu)",
             r"requested number of devices unavailable for nvidia\.com/|allocate unregistered device nvidia",

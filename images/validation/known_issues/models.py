@@ -143,6 +143,8 @@ MODELS = (
         name="keras-3",
         fault="image",
         patterns=(
+            r"Found unexpected instance while processing input tensors for keras functional model",
+            r"The layer \S{1,80} has never been called and thus has no defined (?:in|out)put",
             r"Another metric with the same name already exists|'tuple' object has no attribute 'layer'|"
             r"must be an instance of class Layer|Could not build a TypeSpec for KerasTensor|"
             r"Cannot convert a symbolic Keras input",

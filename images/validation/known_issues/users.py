@@ -48,7 +48,7 @@ USERS = (
             r"Unable to (?:acquire the dpkg frontend lock|lock \S{1,80})[^\n]{0,80}are you root\?",
             r"requested operation requires superuser privilege",
             r"[Pp]ermission denied:? [`'\"]?/(?:usr|etc|bin|sbin|lib|var/(?:lib|cache|log)|opt/\S{1,100}-packages)/|"
-            r"[`' ]/(?:usr|etc|bin|sbin|lib|var/(?:lib|cache|"
+            r"(?<!stat)[`' ]/(?:usr|etc|bin|sbin|lib|var/(?:lib|cache|"
             r"log))/[^\s:]{1,200}:(?: open[^\n:]{0,200}:)? [Pp]ermission denied",
             r"cannot create directory .?/[\w.-]{1,60}'?.?: Permission denied",
             r"cannot (?:create|remove|create regular file|touch|move) [^\n]{0,40}/(?:usr|opt|root|etc|var|bin|"
@@ -159,15 +159,16 @@ USERS = (
         name="program-missing",
         fault="request",
         patterns=(
-            r'exec: "[^"\n]{1,200}": (?:executable file not found in \$PATH|stat \S{1,200}: no such file or directory)',
-            r'exec: \\"[^"\n]{1,200}\\": (?:executable file not found in \$PATH|stat )',
+            r'exec: "[^"\n]{1,300}": (?:executable file not found in \$PATH|'
+            r'stat [^"\n]{1,300}: no such file or directory)',
             r"\[FATAL tini \(\d{1,9}\)\] exec \S{1,200} failed: No such file or directory",
             r"exec (?:user process caused:? \S{0,3}|/\S{1,200}: )no such file or directory",
             r"executable file `?[^`\n]{1,100}`? not found in \$PATH",
         ),
         cause="The container is to start a program that the image does not have: its name is wrong, it is not copied "
-        "or mounted, or its first line names an interpreter that is not there (or ends with Windows' line end). "
-        "Platforms such as SageMaker start a program of their own name, `train` or `serve`.",
+        "or mounted, or its first line names an interpreter that is not there (or ends with Windows' line end), or a "
+        "whole command line is given as one string. Platforms such as SageMaker start a program of their own name, "
+        "`train` or `serve`.",
         fix="Put the program on the image's PATH, such as /usr/local/bin, with `COPY --chmod=755`; or name the whole "
         "command: `tfimg run IMAGE -- python train.py`.",
         source="aws/sagemaker-python-sdk#222",
@@ -177,8 +178,7 @@ USERS = (
         fault="request",
         patterns=(
             r"\[FATAL tini \(\d{1,9}\)\] exec \S{1,200} failed: Permission denied",
-            r'exec: "[^"\n]{1,200}": permission denied',
-            r'exec: \\"[^"\n]{1,200}\\": permission denied',
+            r'exec: "[^"\n]{1,300}": (?:stat [^"\n]{1,300}: )?permission denied',
             r"exec (?:user process caused:? \S{0,3}|/\S{1,200}: )permission denied",
         ),
         cause="The program that the container is to start may not be executed by the container's user: its file lacks "
