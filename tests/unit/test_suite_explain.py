@@ -218,6 +218,21 @@ def test_a_cause_hides_its_consequences_and_harmless_ones_come_last() -> None:
     assert [one.fault for one in explain(noise + "No module named 'pkg_resources'")] == ["image", "harmless"]
 
 
+def test_what_only_says_that_something_failed_is_left_out_beside_its_cause() -> None:
+    backoff = 'Warning  Failed  5s  kubelet  Back-off pulling image "registry.example/ml:1"\n'
+    assert explained_names(backoff)[0] == ["image-pull"]
+    denied = 'failed to resolve reference "registry.example/ml:1": unexpected status: 403 Forbidden\n'
+    assert explained_names(backoff + denied)[0] == ["registry-denied"]
+    harmless = "Unable to register cuDNN factory: Attempting to register factory\n"
+    assert explained_names(backoff + harmless) == (["image-pull"], ["factory-registered"])
+
+
+def test_the_lines_of_several_writers_are_read_apart() -> None:
+    first = ["    tf.config.experimental.set_memory_growth(gpus[0], True)", "IndexError: list index out of range"]
+    turns = "\n".join(f"trainer-1 | {line}\nweb-1     | GET /health 200" for line in first)
+    assert explained_names(turns)[0] == explained_names("\n".join(first))[0] == ["no-gpu"]
+
+
 def test_colours_and_carriage_returns_hide_nothing() -> None:
     text = "\x1b[1m\x1b[31merror\x1b[39m\x1b[0m: \x1b[36mHash mismatch\x1b[0m for `six==1.16.0`\r\n"
     assert explained_names(text)[0] == ["hash-mismatch"]

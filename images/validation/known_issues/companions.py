@@ -146,7 +146,7 @@ COMPANIONS = (
             r"(?:ImportError|OSError|error while loading shared libraries): (?!lib(?:cuda|cudart|nvinfer|cudnn|"
             r"cublas)\b)lib[\w{1,80}.-]{1,60}\.so[\w.]{0,20}: cannot open shared object file",
             r"OSError: sndfile library not found|failed to find libmagic|Couldn't find (?:ffmpeg|avconv)|"
-            r"[Ii]nstall [Gg]raph[Vv]iz|"
+            r"(?i:install graphviz)|"
             r"make sure the Graphviz executables|tesseract is not installed|Cannot find command 'git'|"
             r"No such file or directory: '(?:ffmpeg|ffprobe|dot|git|tesseract|pdftotext|wget|curl|unzip)'",
         ),

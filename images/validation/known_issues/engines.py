@@ -44,7 +44,7 @@ ENGINES = (
         name="engine-version",
         fault="host",
         patterns=(
-            r"unknown flag: --gpus|Additional propert(?:y|ies)[^\n]{0,40}(?:gpus|devices)|'(?:devices|"
+            r"unknown flag: --gpus|Additional propert[a-z]{1,3}[^\n]{0,40}(?:gpus|devices)|'(?:devices|"
             r"gpus)' was unexpected",
             r"client version \S{1,20} is too (?:new|old)\. (?:Maximum|Minimum) supported API version",
         ),

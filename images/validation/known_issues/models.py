@@ -16,13 +16,11 @@ TF1_NAMES = (
     "train_op|GraphDef|NodeDef|FixedLenFeature|parse_single_example|string_split|substr|py_func|lin_space|Dimension|"
     "disable_v2_behavior|enable_eager_execution|make_template|is_nan|is_inf|is_finite|saved_model_main_op|Print|"
     "real_div|all_variables|assign_sub|checkpoint_exists|conj|cross|depth_to_space|digamma|erf|fft|floormod|"
-    "global_norm|"
-    "imag|invert_permutation|is_strictly_increasing|lgamma|log1p|model_variables|multinomial|"
+    "global_norm|imag|invert_permutation|is_strictly_increasing|lgamma|log1p|model_variables|multinomial|"
     r"parse_example|real|reciprocal|resource_loader|rsqrt|svd|tables|user_ops|zeta|"
     r"get_(?:local_variable|seed|session_\w{1,20}|collection_ref|variable_scope)|(?:sparse|matrix|segment|"
-    r"unsorted_segment|"
-    r"string|quantize|reduce|extract|batch|to)_\w{1,40}|random_(?!index)\w{1,40}|\w{1,40}_(?:variables|partitioner|"
-    r"variables_initializer)|scatter_(?!nd)\w{1,20}"
+    r"unsorted_segment|string|quantize|reduce|extract|batch|to)_\w{1,40}|random_(?!index)\w{1,40}|"
+    r"\w{1,40}_(?:variables|partitioner|variables_initializer)|scatter_(?!nd_|nd\b)\w{1,20}"
 )
 
 # Names of TensorFlow 1 in its modules such as tf.train, tf.nn and tf.image.

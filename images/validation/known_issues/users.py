@@ -141,9 +141,9 @@ USERS = (
         "mount with `:z`; in Kubernetes set `fsGroup: 1000`.",
         source="tensorflow/tensorflow#37051",
         done=r"--user[ =]\"?\$\(id -u\)|-u[ =]\"?\$\(id -u\)|\bfsGroup: \d",
-        then="The container has the starting user already, and the folder is another one's: `ls -ldn FOLDER` on the "
-        "machine shows whose; `sudo chown -R $(id -u):$(id -g) FOLDER` makes it yours. A folder that does not exist "
-        "is made by the engine, for root: create it first. With SELinux, mount with `:z`.",
+        then="The container has the starting user already, and the folder belongs to a different one: `ls -ldn "
+        "FOLDER` on the machine shows whose; `sudo chown -R $(id -u):$(id -g) FOLDER` makes it yours. A folder that "
+        "does not exist is made by the engine, for root: create it first. With SELinux, mount with `:z`.",
     ),
     KnownIssue(
         name="privileged-port",
