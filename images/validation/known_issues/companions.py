@@ -263,6 +263,8 @@ COMPANIONS = (
         name="source-build",
         fault="request",
         patterns=(
+            r"(?:Building wheel|Getting requirements to build wheel|"
+            r"Preparing metadata)[^\n]{0,120} did not run successfully",
             r"error: (?:metadata-generation-failed|subprocess-exited-with-error|failed-wheel-build-for-install)",
             r"Failed (?:building wheel for|to build) [`'\w]|Command errored out with exit status|"
             r"[Bb]uild backend returned an",

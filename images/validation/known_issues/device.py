@@ -72,6 +72,7 @@ DEVICE = (
         name="gpu-crash",
         fault="request",
         patterns=(
+            r"NVRM: Xid \([^)\n]{1,60}\): (?:13|31|43)\b",
             r"CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|MISALIGNED_ADDRESS|ASSERT|"
             r"ILLEGAL_INSTRUCTION)",
             r"an illegal memory access was encountered|unspecified launch failure|device-side assert triggered",
@@ -81,8 +82,8 @@ DEVICE = (
         cause="A computation on the GPU crashed: an index or a label is out of range, an operation of your own or a "
         "library is wrong for this GPU, or the GPU itself is (heat, overclocking).",
         fix="Run it on the processor (`-e CUDA_VISIBLE_DEVICES=`), which names the value that is wrong, or with `-e "
-        "CUDA_LAUNCH_BLOCKING=1`. `sudo dmesg | grep Xid` on the machine tells 13 and 31, of the program, from "
-        "others, of the hardware. Update the driver.",
+        "CUDA_LAUNCH_BLOCKING=1`. `sudo dmesg | grep Xid` on the machine shows a number: 13, 31 and 43 are of "
+        "the program, others of the hardware. Update the driver.",
         source="tensorflow/tensorflow#43623",
         leads_to=("gpu-library-start",),
     ),

@@ -44,7 +44,7 @@ ENGINES = (
         name="engine-version",
         fault="host",
         patterns=(
-            r"unknown flag: --gpus|Additional propert[a-z]{1,3}[^\n]{0,40}(?:gpus|devices)|'(?:devices|"
+            r"unknown flag: --gpus|Additional [a-z]{8,10}[^\n]{0,40}(?:gpus|devices)|'(?:devices|"
             r"gpus)' was unexpected",
             r"client version \S{1,20} is too (?:new|old)\. (?:Maximum|Minimum) supported API version",
         ),
@@ -163,7 +163,8 @@ ENGINES = (
             r"failed to read dockerfile: open \S{1,200}: no such file or directory",
             r"unable to (?:prepare context|evaluate symlinks in Dockerfile path)",
             r"failed to (?:compute cache key|calculate checksum of ref)[^\n]{0,300}: not found",
-            r"COPY failed: (?:file not found in build context|stat \S{1,200}: (?:file does not exist|no such file))",
+            r"COPY failed: (?:no source files|file not found in build context|stat \S{1,200}: (?:file does not exist|"
+            r"no such file))",
         ),
         cause="The build does not find the Dockerfile, or a file that it copies: both are looked for below the folder "
         "that `docker build` names last, and .dockerignore leaves files out.",

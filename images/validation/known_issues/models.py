@@ -20,7 +20,7 @@ TF1_NAMES = (
     r"parse_example|real|reciprocal|resource_loader|rsqrt|svd|tables|user_ops|zeta|"
     r"get_(?:local_variable|seed|session_\w{1,20}|collection_ref|variable_scope)|(?:sparse|matrix|segment|"
     r"unsorted_segment|string|quantize|reduce|extract|batch|to)_\w{1,40}|random_(?!index)\w{1,40}|"
-    r"\w{1,40}_(?:variables|partitioner|variables_initializer)|scatter_(?!nd_|nd\b)\w{1,20}"
+    r"\w{1,40}_(?:variables|partitioner|variables_initializer)|scatter_(?!n)\w{1,20}"
 )
 
 # Names of TensorFlow 1 in its modules such as tf.train, tf.nn and tf.image.
@@ -406,6 +406,7 @@ MODELS = (
         name="model-missing",
         fault="request",
         patterns=(
+            r"Expected model \S{1,80} to have an absolute path or URI",
             r"SavedModel file does not exist at: ",
             r"No versions of servable \S{1,80} found under base path",
             r"Could not find base path \S{1,200} for servable",

@@ -227,6 +227,22 @@ USERS = (
         generic=True,
     ),
     KnownIssue(
+        name="native-crash",
+        fault="request",
+        patterns=(
+            r"Segmentation fault|SIGSEGV|\bsegfault at [0-9a-f]{1,16} ip ",
+            r"(?:exit(?:ed)?|finished)(?: with)?(?: exit)? (?:code|status):? \(?139\b|was sent code 139\b|"
+            r"Exit Code: {1,9}139\b",
+        ),
+        cause="The program crashed in native code, of TensorFlow or of a package beside it; this log does not say in "
+        "which.",
+        fix="`python -X faulthandler PROGRAM` prints the line at which it crashes. `tfimg validate IMAGE` shows "
+        "whether the image works by itself; if it does, import the packages one at a time, and run once with `-e "
+        "CUDA_VISIBLE_DEVICES=` to see whether it occurs on the processor too.",
+        source="tensorflow/tensorflow#41802, NatLibFi/Annif#922",
+        generic=True,
+    ),
+    KnownIssue(
         name="no-display",
         fault="request",
         patterns=(
