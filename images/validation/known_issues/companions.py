@@ -49,7 +49,7 @@ COMPANIONS = (
     KnownIssue(
         name="static-tls",
         fault="image",
-        patterns=(r"(?i:cannot allocate memory in static TLS block)",),
+        patterns=(r"(?i:cannot (?:allocate memory in|load any more object with) static TLS)",),
         cause="The library, mostly OpenMP (libgomp) of scikit-learn, OpenCV or PyTorch on arm64, has to be loaded "
         "before others have used the room for its thread-local data.",
         fix="Import its package before TensorFlow, or preload the file that the message names: `-e LD_PRELOAD=FILE`; "
@@ -243,6 +243,23 @@ COMPANIONS = (
         fix="`tfimg plan IMAGE --requirements FILE` says which requirement to change, and which image fits. Remove "
         "exact pins of packages that the image has, such as numpy, protobuf and keras.",
         source="tensorflow/serving#2124",
+    ),
+    KnownIssue(
+        name="lock-file",
+        fault="request",
+        patterns=(
+            r"lock file is not compatible with the current version of Poetry|"
+            r"pyproject\.toml changed significantly since poetry\.lock",
+            r"lockfile at `?uv\.lock`? needs to be updated|Failed to parse `?uv\.lock|"
+            r"lockfile at `?uv\.lock`?, but its version",
+            r"Your Pipfile\.lock \([^\n]{1,80}\) is out of date|package-lock\.json (?:are not in sync|"
+            r"is not up to date)",
+        ),
+        cause="The lock file does not belong to the project's file, or a newer release of the tool wrote it.",
+        fix="Write the lock again with the tool's release in the image (`uv lock`, `poetry lock`), commit it, and copy "
+        "both files before the install; or install that release of the tool which wrote it. `tfimg build "
+        "--requirements uv.lock` takes the lock as it is, also poetry.lock, pdm.lock and Pipfile.lock.",
+        source="wilhelm-lab/oktoberfest#27",
     ),
     KnownIssue(
         name="pip-incompatible",

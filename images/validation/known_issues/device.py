@@ -82,8 +82,8 @@ DEVICE = (
         cause="A computation on the GPU crashed: an index or a label is out of range, an operation of your own or a "
         "library is wrong for this GPU, or the GPU itself is (heat, overclocking).",
         fix="Run it on the processor (`-e CUDA_VISIBLE_DEVICES=`), which names the value that is wrong, or with `-e "
-        "CUDA_LAUNCH_BLOCKING=1`. `sudo dmesg | grep Xid` on the machine shows a number: 13, 31 and 43 are of "
-        "the program, others of the hardware. Update the driver.",
+        "CUDA_LAUNCH_BLOCKING=1`. `sudo dmesg | grep Xid` on the machine shows a number: 13, 31 and 43 are of the "
+        "program, others of the hardware. Update the driver.",
         source="tensorflow/tensorflow#43623",
         leads_to=("gpu-library-start",),
     ),

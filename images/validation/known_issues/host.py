@@ -18,6 +18,7 @@ HOST = (
         name="no-toolkit",
         fault="host",
         patterns=(
+            r"Command not found: nvidia-container-cli",
             r"nvidia-container-runtime: find runc path|no runtime binary found from candidate list",
             r'could not select device driver "\w{0,20}" with capabilities: \[(?:\[[\w ]{0,60}\])?\]',
             r"(?:Unknown|unknown) or invalid runtime name: nvidia",
@@ -430,7 +431,7 @@ HOST = (
         patterns=(
             r"TensorFlow library was compiled to use \S{1,200} instructions, but these aren't available on your "
             r"machine",
-            r"(?:^|: line \d{1,6}: {1,40}\d{1,9} |Fatal Python error: |signal 4 \()Illegal instruction\b",
+            r"(?:^|: line \d{1,6}: {1,40}\d{1,9} |Fatal Python error: |signal 4 \()Illegal [Ii]nstruction\b",
             r"signal 4\b",
             r"(?:\(|signal |by |with |: )SIGILL\b",
             r"(?i:exit(?:ed)?(?: with)?(?: code| status)?):? 132\b",
@@ -446,15 +447,16 @@ HOST = (
         name="emulation",
         fault="request",
         patterns=(
+            r"QEMU internal SIG\w{3,4}|qemu: uncaught target signal (?:6|11)\b",
             r"does not match the detected host platform[\s\S]{0,3000}?(?:Illegal instruction|core dumped|\bAVX\b|"
             r"qemu: )",
             r"rosetta error: failed to open elf|Check failed: bucket_limits_\[i\][^\n]{0,200}\nqemu: uncaught",
             r"qemu-\w{1,20}: Could not open '/lib",
         ),
-        cause="The image is for another processor than the machine's, and the emulator lacks what TensorFlow needs, "
-        "such as AVX.",
+        cause="The image is for another processor than the machine's, and the emulator crashes or lacks what "
+        "TensorFlow needs, such as AVX.",
         fix="Use an image for the machine's own processor: `tfimg build --platform linux/arm64` on Apple silicon and "
-        "Graviton. It is for CPU only.",
+        "Graviton. It is for CPU only. In CI, build each platform on a runner of that processor.",
         source="tensorflow/tensorflow#52845",
         leads_to=("no-avx", "wrong-platform"),
     ),
@@ -481,7 +483,8 @@ HOST = (
             r"step) memory limit",
             r"Container killed (?:due to memory usage|by YARN for exceeding)|using too much memory and was terminated",
             r"worker process managed by the executor was unexpectedly terminated|process pool was terminated abruptly",
-            r"Killed signal terminated program|killed due to the node running low on memory|(?:Negsignal\.|"
+            r"Killed signal terminated program|Killed \(program \w{1,20}\)|"
+            r"killed due to the node running low on memory|(?:Negsignal\.|"
             r"exited on signal 9)"
             r"(?:SIGKILL)?\b",
             r"systemd-oomd\[?\d{0,9}\]?: Killed|due to memory pressure for ",

@@ -501,6 +501,7 @@ MODELS = (
         name="damaged-file",
         fault="request",
         patterns=(
+            r"InvalidArgumentError: [^\n]{0,200}Input is empty\.",
             r"Unknown image file format\. One of|Invalid JPEG data|cannot identify image file|image file is truncated",
             r"Incomplete or corrupted file detected|NonMatchingChecksumError|Filepath is not an hdf5 file",
             r"Unable to (?:synchronously )?(?:open|create) file \((?:file signature not found|"

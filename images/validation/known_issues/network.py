@@ -46,6 +46,7 @@ NETWORK = (
         name="network",
         fault="host",
         patterns=(
+            r"failed size validation: \d{1,15} != \d",
             r"(?:Get|Head|Put|Post|Patch) \"https?://[^\"\n]{1,400}\": (?:(?:unexpected )?EOF|context deadline)|"
             r"stream error: stream ID \d|lookup \S{1,200}(?: on \S{1,60})?: (?:no such host|server misbehaving)",
             r"Max retries exceeded with url|Temporary failure in name resolution|socket\.gaierror|"

@@ -118,6 +118,22 @@ USERS = (
         leads_to=("folder-permission", "read-only"),
     ),
     KnownIssue(
+        name="jupyter-refused",
+        fault="request",
+        patterns=(
+            r"Can \"Upgrade\" only to \"WebSocket\"",
+            r"Blocking (?:Cross Origin|request with non-local 'Host')",
+            r"'_xsrf' argument missing from|XSRF cookie does not match",
+            r"Couldn't authenticate WebSocket connection|wrote error: ['\"]Forbidden",
+        ),
+        cause="JupyterLab refuses the browser: the page has the token of an earlier start, or it comes through a "
+        "proxy that does not pass WebSockets or the name of the host.",
+        fix="Open the address with the token that the log prints last (`docker logs NAME`). In a proxy pass `Host`, "
+        "`Upgrade` and `Connection`, and start with `--ServerApp.allow_origin=https://NAME`. `tfimg jupyter IMAGE "
+        "--open` needs none of this.",
+        source="jupyter/notebook#4757, jupyter/docker-stacks#1919",
+    ),
+    KnownIssue(
         name="folder-permission",
         fault="request",
         patterns=(
@@ -159,6 +175,7 @@ USERS = (
         name="program-missing",
         fault="request",
         patterns=(
+            r"failed to execute: /\S{1,200}: No such file or directory",
             r'exec: "[^"\n]{1,300}": (?:executable file not found in \$PATH|'
             r'stat [^"\n]{1,300}: no such file or directory)',
             r"\[FATAL tini \(\d{1,9}\)\] exec \S{1,200} failed: No such file or directory",
@@ -230,6 +247,10 @@ USERS = (
         name="native-crash",
         fault="request",
         patterns=(
+            r"\b(?:free|malloc|realloc|munmap_chunk)\(\): (?:invalid|corrupted|double free|mismatching|unaligned|"
+            r"memory corruption)",
+            r"double free or corruption \(|corrupted (?:size vs\. prev_size|double-linked list)|"
+            r"smallbin double linked list corrupted",
             r"Segmentation fault|SIGSEGV|\bsegfault at [0-9a-f]{1,16} ip ",
             r"(?:exit(?:ed)?|finished)(?: with)?(?: exit)? (?:code|status):? \(?139\b|was sent code 139\b|"
             r"Exit Code: {1,9}139\b",
