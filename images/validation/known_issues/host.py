@@ -447,7 +447,7 @@ HOST = (
         name="emulation",
         fault="request",
         patterns=(
-            r"QEMU internal SIG\w{3,4}|qemu: uncaught target signal (?:6|11)\b",
+            r"QEMU internal SIG\w{3,4}|qemu: uncaught target signal 11\b",
             r"does not match the detected host platform[\s\S]{0,3000}?(?:Illegal instruction|core dumped|\bAVX\b|"
             r"qemu: )",
             r"rosetta error: failed to open elf|Check failed: bucket_limits_\[i\][^\n]{0,200}\nqemu: uncaught",
