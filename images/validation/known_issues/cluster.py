@@ -97,6 +97,7 @@ CLUSTER = (
         name="peer-unreachable",
         fault="host",
         patterns=(
+            r"ORTE was unable to reliably start one or more daemons",
             r"failed to connect to all addresses|Failed to connect to remote host|Connect failed: \{\"created\"",
             r"UNAVAILABLE[^\n]{0,200}(?:Connection (?:refused|reset by peer|timed out)|Socket closed|"
             r"DNS resolution failed|No route to host)",
@@ -109,11 +110,11 @@ CLUSTER = (
             r"DNS resolution failed for \S{1,200}: ",
             r"UnavailableError: (?:Endpoint read failed|Transport closed|OS Error|Socket closed)",
         ),
-        cause="A worker does not reach another one of TF_CONFIG, or a client its model server: the other has not "
-        "started or has ended, its name is not resolved, or its port is not open.",
+        cause="A worker does not reach another one of TF_CONFIG, a client its model server, or MPI's first machine "
+        "another: the other has not started or has ended, its name is not resolved, or its port is not open.",
         fix="Read the logs of all: the one that ended first has the cause. Each worker needs the same `cluster` in "
         "TF_CONFIG, its own `task`, and a network on which the names resolve (Compose: the services' names; "
-        "Kubernetes: a headless Service).",
-        source="tensorflow/tensorflow#41724",
+        "Kubernetes: a headless Service). For MPI, `ssh NAME orted --version` has to work from the first.",
+        source="tensorflow/tensorflow#41724, horovod/horovod#504",
     ),
 )

@@ -256,8 +256,8 @@ COMPANIONS = (
             r"is not up to date)",
         ),
         cause="The lock file does not belong to the project's file, or a newer release of the tool wrote it.",
-        fix="Write the lock again with the tool's release in the image (`uv lock`, `poetry lock`), commit it, and copy "
-        "both files before the install; or install that release of the tool which wrote it. `tfimg build "
+        fix="Write the lock again with the tool's release in the image (`uv lock`, `poetry lock`), commit it, and "
+        "copy both files before the install; or install that release of the tool which wrote it. `tfimg build "
         "--requirements uv.lock` takes the lock as it is, also poetry.lock, pdm.lock and Pipfile.lock.",
         source="wilhelm-lab/oktoberfest#27",
     ),

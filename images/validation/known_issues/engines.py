@@ -44,6 +44,7 @@ ENGINES = (
         name="engine-version",
         fault="host",
         patterns=(
+            r"value 'devices' does not match any of the regexes",
             r"unknown flag: --gpus|Additional [a-z]{8,10}[^\n]{0,40}(?:gpus|devices)|'(?:devices|"
             r"gpus)' was unexpected",
             r"client version \S{1,20} is too (?:new|old)\. (?:Maximum|Minimum) supported API version",

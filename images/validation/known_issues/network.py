@@ -229,6 +229,16 @@ NETWORK = (
         source="docker/buildx#196, docker/buildx#1653",
     ),
     KnownIssue(
+        name="build-cache",
+        fault="host",
+        patterns=(r"failed to reserve cache|This legacy service is shutting down",),
+        cause="GitHub's cache took no layer of the build: the service was busy or full, or this release of BuildKit "
+        "uses the former service. The image itself may be complete.",
+        fix="Add `ignore-error=true` to `cache-to: type=gha`, which keeps the build, and update setup-buildx-action "
+        "and build-push-action.",
+        source="docker/build-push-action#1571",
+    ),
+    KnownIssue(
         name="registry-quota",
         fault="host",
         patterns=(
