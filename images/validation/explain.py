@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass
+from html import unescape
 from typing import TYPE_CHECKING
 
 from known_issues import KNOWN_ISSUES
@@ -20,27 +21,41 @@ HARMLESS = "harmless"
 PROOF_LINES, PROOF_WIDTH = 3, 240
 # Of the distinct lines of a log, so much of the start and of the end is searched.
 MAX_PART = 1 << 20
-# Colours and cursor movements of a terminal.
-ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
+# Colours and cursor movements of a terminal, also those that lost the escape character in a paste.
+ESCAPES = re.compile(r"(?:\x1b|\^\[|\\(?:x1b|033|u001b))\[[0-9;?]{0,40}[A-Za-z]|\[\d{1,2}(?:;\d{1,3}){0,4}m")
 # What programs write before each line of another one's log; the long one is a time, of CI jobs and docker logs -t.
 PREFIXES = re.compile(
-    r"^(?:"
-    r"[ \t]{0,8}>[ \t]|"  # a quotation
+    r"(?:"
+    r"[ \t]{0,8}[>│┃|][ \t]|"  # a quotation, a frame
+    r"\[\d{1,9}\] \[[A-Z]{4,8}\] |[A-Z]{4,8} {0,5}\| [\w.<>:]{1,120} - |"  # gunicorn, loguru
     r"[\w.@-]{1,80} {1,60}\| ?|"  # Compose, Swarm
     r"\[[\w./-]{1,200}\] |"  # kubectl logs --prefix
     r"[^\t\n]{1,100}\t[^\t\n]{1,100}\t(?=\d{4}-)|"  # gh run view --log
-    r"\[?\d{4}[/-]\d\d[/-]\d\d(?:[T ]|, )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d| UTC)?\]?[\t |]+|"
+    r"\[?\d{4}[/-]\d\d[/-]\d\d(?:[T ]|, )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d| UTC|"
+    r": [A-Z]{4,8}/[\w-]{1,40})?\]?[\t |]+|"
     r"\[?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]? {1,4}|"  # Jenkins
     r"\d\d[OE]\+? ?|"  # GitLab, after its timestamp
     r"(?:stdout|stderr) [FP] |"  # files of containerd
     r"#\d{1,4} (?:\d{1,6}\.\d{1,3} )?|\d{1,6}\.\d{3} |"  # BuildKit
-    r"\[\d{1,5},\d{1,5}\]<std(?:err|out)>: ?|\d{1,5}: (?=\D)|"  # mpirun, srun --label
+    r"\[\d{1,5}(?:,\d{1,5})?\]<std(?:err|out)>: ?|\d{1,5}: (?=\D)|"  # mpirun, srun --label
+    r"\((?:[\w.:-]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) |"  # Ray
+    r"\d{1,6}\.\d{1,2}s[\t ]\d{1,6}[\t ]|E {3}(?=\S)|"  # Kaggle, pytest
+    r'\{\w{1,40}="[^}\n]{1,300}\} |'  # Loki
     r"\{[\w.]{1,60}:\d{1,6}\} [A-Z]{4,8} - |"  # Airflow
-    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?[\w.-]{1,100} [\w./-]{1,60}\[\d{1,9}\]: |"  # journalctl
-    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} [\w./-]{1,60}: "  # syslog
-    r"){1,5}",
-    re.MULTILINE,
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?(?:[\w.-]{1,100} )?[\w./-]{1,60}\[[\w.]{1,40}\]: |"  # journalctl
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} [\w./-]{1,60}: |"  # syslog
+    r"\[ {0,6}\d{1,9}\.\d{1,9}\] "  # dmesg
+    r"){1,5}"
 )
+# Of a prefix, whose line it is, where several write in turns: a service, a pod, a rank.
+WRITERS = re.compile(
+    r"(?<![\w.@-])(?=[^\s|]{0,79}[a-z])[\w.@-]{1,80} {1,60}\||\[[\w.-]{1,100}/[\w./-]{1,100}\]|"
+    r"\[\d{1,5}(?:,\d{1,5})?\]<|^\d{1,5}: |pid=\d{1,9}"
+)
+# Quotation marks and line ends in a string that a program quoted, once or several times.
+QUOTED_MARK = re.compile(r"""\\{1,8}(["'])""")
+QUOTED_END = re.compile(r"""\\{1,8}n(?=[ \tA-Z'"\[\\]|$|[a-z]\w{0,40}\.)""")
+QUOTATION_MARKS = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
 # Hexadecimal ones too: addresses and digests.
 NO_NUMBERS = {ord(digit): None for digit in "0123456789abcdef"}
 # Where JSON lines of containers, collectors and clouds have the message.
@@ -68,9 +83,10 @@ class Explanation:
 def explain(text: str) -> list[Explanation]:
     """Return the known failures in a text in the order of the text.
 
-    Secondary ones come after the others, and harmless messages last.
+    Secondary ones come after the others, and harmless messages last; a generic one is left out if there is another.
     """
-    plain = _read(text)
+    lines = _read(text)
+    plain = "\n".join(line for _, line in lines)
     found: dict[str, tuple[KnownIssue, list[re.Match[str]]]] = {}
     for one in KNOWN_ISSUES:
         matches = [match for match in (pattern.search(plain) for pattern in PATTERNS[one.name]) if match]
@@ -78,11 +94,18 @@ def explain(text: str) -> list[Explanation]:
             found[one.name] = (one, matches)
     consequences = {name for one, _ in found.values() for name in one.leads_to}
     causes = [(one, matches) for name, (one, matches) in found.items() if name not in consequences]
+    specific = [pair for pair in causes if not pair[0].generic]
+    if any(one.fault != HARMLESS for one, _ in specific):
+        causes = specific
     return [
         Explanation(one.name, one.fault, one.cause, _proof(matches, plain), _fix(one, plain))
         for one, matches in sorted(
             causes,
-            key=lambda pair: (pair[0].fault == HARMLESS, pair[0].secondary, min(match.start() for match in pair[1])),
+            key=lambda pair: (
+                pair[0].fault == HARMLESS,
+                pair[0].secondary,
+                min((lines[plain.count("\n", 0, match.start())][0], match.start()) for match in pair[1]),
+            ),
         )
     ]
 
@@ -92,22 +115,43 @@ def _fix(issue: KnownIssue, text: str) -> str:
     return issue.then if done and done.search(text) else issue.fix
 
 
-def _read(text: str) -> str:
-    """Return a log as the program wrote it: without what a notebook, a collector or a terminal added, or repeated."""
-    text = ESCAPES.sub("", _notebook_outputs(text)) if "\x1b" in text or text[:1] == "{" else text
-    lines = _distinct(text.replace("\r\n", "\n").replace("\r", "\n"))
-    return "\n".join(map(_json_message, PREFIXES.sub("", lines).split("\n")))
+def _read(text: str) -> list[tuple[int, str]]:
+    """Return the lines as the program wrote them, each with its number, those of one writer together.
+
+    What a notebook, a collector or a terminal added, quoted or repeated is left out.
+    """
+    text = ESCAPES.sub("", _json_texts(text)).translate(QUOTATION_MARKS)
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for number, line in enumerate(_distinct(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")):
+        prefix = PREFIXES.match(line)
+        writer = WRITERS.search(prefix[0]) if prefix else None
+        message = QUOTED_MARK.sub(r"\1", _json_message(line[prefix.end() if prefix else 0 :]))
+        parts = QUOTED_END.sub("\n", message).split("\n")
+        groups.setdefault(writer[0] if writer else "", []).extend((number, unescape(part)) for part in parts)
+    return [pair for group in groups.values() for pair in group]
 
 
-def _notebook_outputs(text: str) -> str:
-    """Return what the cells of a saved notebook printed; other texts as they are."""
-    if '"cells"' not in text:
+def _json_texts(text: str) -> str:
+    """Return what the cells of a saved notebook printed, or the messages in a JSON document before the document."""
+    if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
-        cells = json.loads(text)["cells"]
-        return "\n".join(_text(output) for cell in cells for output in cell.get("outputs", ()))
+        document = json.loads(text)
+        if isinstance(document, dict) and "cells" in document:
+            return "\n".join(_text(output) for cell in document["cells"] for output in cell.get("outputs", ()))
+        return "\n".join([*_messages(document), text])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return text
+
+
+def _messages(value: Any) -> Iterator[str]:
+    """Yield the messages of the records in a JSON document."""
+    if isinstance(value, dict):
+        yield from (value[key] for key in MESSAGE_KEYS if isinstance(value.get(key), str))
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _messages(item)
 
 
 def _text(output: Any) -> str:
@@ -146,7 +190,9 @@ def _json_message(line: str) -> str:
     for key in MESSAGE_KEYS:
         message = (nested if isinstance(nested, dict) else record).get(key)
         if isinstance(message, str) and message:
-            return PREFIXES.sub("", ESCAPES.sub("", message.rstrip("\n")))
+            message = ESCAPES.sub("", message.rstrip("\n"))
+            prefix = PREFIXES.match(message)
+            return message[prefix.end() if prefix else 0 :]
     return line
 
 

@@ -106,10 +106,11 @@ def test_a_report_name_without_a_known_suffix_is_refused_before_a_build(
     ("content", "message"),
     [
         (b'{"schema": 1, "results": []}', " is a report of schema 1, and this version of tfimg reads 2."),
-        (b"\xff", " is not a valid validation report:\n  it is not valid JSON"),
+        (b'{"schema": 2, "results": [', " is not a valid validation report:\n  it is not valid JSON"),
+        (b"\xff", " is a log, and --report writes reports."),
         (None, ": no such file or directory."),
     ],
-    ids=["schema 1", "binary", "missing"],
+    ids=["schema 1", "cut off", "binary", "missing"],
 )
 def test_an_invalid_report_is_an_error_with_its_name(
     content: bytes | None, message: str, tfimg: CliRunner, tmp_path: Path
@@ -141,9 +142,11 @@ def test_a_report_comes_through_a_pipe_and_json_of_another_kind_is_a_log(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(format_json(GREEN).encode())))
     assert "verdict  passed" in tfimg("explain").succeeded().stdout
-    log = tmp_path / "container.log"
-    log.write_text(json.dumps({"log": "No module named 'pkg_resources'"}))
-    assert "found  pkg-resources" in tfimg("explain", str(log)).succeeded().stdout
+    log = tmp_path / "container.json"
+    record = {"log": "No module named 'pkg_resources'"}
+    for written in (json.dumps(record), f"{json.dumps(record)}\n" * 2, json.dumps([record], indent=1)):
+        log.write_text(written)
+        assert "found  pkg-resources" in tfimg("explain", str(log)).succeeded().stdout
     message = tfimg("explain", str(log), "--report", str(tmp_path / "page.html")).refusal(2)
     assert f"{log} is a log, and --report writes reports." in message
 

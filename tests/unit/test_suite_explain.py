@@ -6,8 +6,7 @@ from typing import get_args
 
 import explain as suite
 import pytest
-from explain import MAX_PART, PATTERNS, PROOF_LINES, PROOF_WIDTH, add_explanations, explain
-from explain import _read as text_of
+from explain import MAX_PART, PATTERNS, PROOF_LINES, PROOF_WIDTH, _read, add_explanations, explain
 from known_issues import KNOWN_ISSUES, KnownIssue
 
 from tfimg.validation.report import Explanation, Fault
@@ -101,6 +100,10 @@ def recorded(log: Path) -> str:
     origin, _, text = log.read_text().partition("\n")
     assert re.match(r"# (Recorded with|Reported in) \S", origin), log.name
     return text
+
+
+def text_of(log: str) -> str:
+    return "\n".join(line for _, line in _read(log))
 
 
 def explained_names(text: str) -> tuple[list[str], list[str]]:
@@ -213,6 +216,21 @@ def test_a_cause_hides_its_consequences_and_harmless_ones_come_last() -> None:
     assert explained_names(f"{shared}\nNo module named 'pkg_resources'")[0] == ["small-shm", "pkg-resources"]
     noise = "Unable to register cuDNN factory: Attempting to register factory\n"
     assert [one.fault for one in explain(noise + "No module named 'pkg_resources'")] == ["image", "harmless"]
+
+
+def test_what_only_says_that_something_failed_is_left_out_beside_its_cause() -> None:
+    backoff = 'Warning  Failed  5s  kubelet  Back-off pulling image "registry.example/ml:1"\n'
+    assert explained_names(backoff)[0] == ["image-pull"]
+    denied = 'failed to resolve reference "registry.example/ml:1": unexpected status: 403 Forbidden\n'
+    assert explained_names(backoff + denied)[0] == ["registry-denied"]
+    harmless = "Unable to register cuDNN factory: Attempting to register factory\n"
+    assert explained_names(backoff + harmless) == (["image-pull"], ["factory-registered"])
+
+
+def test_the_lines_of_several_writers_are_read_apart() -> None:
+    first = ["    tf.config.experimental.set_memory_growth(gpus[0], True)", "IndexError: list index out of range"]
+    turns = "\n".join(f"trainer-1 | {line}\nweb-1     | GET /health 200" for line in first)
+    assert explained_names(turns)[0] == explained_names("\n".join(first))[0] == ["no-gpu"]
 
 
 def test_colours_and_carriage_returns_hide_nothing() -> None:

@@ -30,6 +30,7 @@ MAX_LINE = 10_000  # characters of a line of CSV that are read
 MAX_QUOTED = 300  # characters of a failure that are quoted
 
 VERSION = r"[0-9]{1,5}(?:\.[0-9]{1,5}){1,3}"
+DRIVER = r"[3-9][0-9]{2}\.(?:[0-9]{2,3}\.[0-9]{2}|(?!00)[0-9]{2,3})"  # without a word that says what it is
 BUS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
 
 LOST = re.compile(r"Unable to determine the device handle for GPU[^\n]*")
@@ -94,6 +95,7 @@ class NvidiaSmi:
 def parse_nvidia_smi(text: str, *, driver: str | None = None, gpu: str | None = None) -> NvidiaSmi:
     """Parse output of nvidia-smi, whatever stands around it: its table, `-q` as text or XML, `-L`, or CSV.
 
+    The same is read from lspci with /proc/driver/nvidia/version or modinfo, gpustat, nvitop and the labels of a node.
     `driver` and `gpu` are known otherwise, so that the output need not contain them. Raises `NoAccelerator` if
     nvidia-smi reports no GPU or a failure, `UsageError` for a text in which driver or GPUs cannot be read.
     """
@@ -125,7 +127,7 @@ NOT_TEXT = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07|[\0\ufeff
 
 def _clean(text: str) -> str:
     """Return the lines that are not empty, with one blank between words: web pages and wikis take the others away."""
-    text = NOT_TEXT.sub("", unescape(text)).replace("\u2026", ELLIPSIS)
+    text = NOT_TEXT.sub("", unescape(text)).replace("\u2026", ELLIPSIS).replace("\u2502", "|")
     return "\n".join(filter(None, (" ".join(line.split()) for line in text.splitlines())))
 
 
@@ -135,6 +137,13 @@ DRIVER_VERSIONS = (
     re.compile(rf"<driver_version>\s?({VERSION})\s?<"),
     # A Jetson's driver is `N/A`, and a narrow terminal cuts the line: nvidia-smi comes with the driver.
     re.compile(rf"\bNVIDIA-SMI\s({VERSION})\b"),
+    re.compile(rf"\bNVIDIA UNIX (?:\S{{1,20}} |Open )Kernel Module (?:for \S{{1,20}} )?({VERSION})\b"),  # /proc, dmesg
+    re.compile(rf"^version: ({DRIVER})$", re.MULTILINE),  # modinfo
+    re.compile(rf"\d\d:\d\d:\d\d \d{{4}} ({DRIVER})$", re.MULTILINE),  # gpustat
+    re.compile(rf"\bcuda\.driver-version\.full[=:] ?\"?({DRIVER})"),  # labels of a Kubernetes node
+    re.compile(
+        r"\bcuda\.driver\.major[=:] ?\"?(\d{3})\b.{1,80}\.minor[=:] ?\"?(\d{1,3})\b.{1,80}\.rev[=:] ?\"?(\d{0,3})", re.S
+    ),
 )
 CUDA_VERSIONS = (
     re.compile(rf"\bCUDA\s(?:UMD\s)?Version\s?:\s?({VERSION})\b"),
@@ -148,7 +157,8 @@ ATTACHED = re.compile(r"(?:\bAttached GPUs : |<attached_gpus>)([0-9]{1,3})\b")
 def _find_version(text: str, patterns: Sequence[re.Pattern[str]]) -> str | None:
     # A terminal may have broken the line anywhere.
     forms = (text, text.replace("\n", ""))
-    return next((found[1] for pattern in patterns for form in forms if (found := pattern.search(form))), None)
+    found = next((found for pattern in patterns for form in forms if (found := pattern.search(form))), None)
+    return ".".join(filter(None, found.groups())) if found else None
 
 
 _Gpus = list[HostGpu | None]
@@ -183,6 +193,13 @@ SECTION = re.compile(
 PRODUCT = re.compile(r"\bProduct Name : (?P<name>[^\n]{0,50}[0-9][^\n]{0,50})")
 """A line of `-q` by itself. The names of licences, which stand in such lines too, have no digit."""
 
+LSPCI = re.compile(r" controller(?: \[0\w{3}\])?: NVIDIA Corporation \w{2,12} \[(?P<name>[A-Z][^\]\n]{1,90})\]")
+OTHERS = re.compile(
+    r"\bModel: (?P<model>[^\n]{1,99})\nIRQ: |"  # /proc/driver/nvidia/gpus
+    r"\bgpu\.product[=:] ?\"?(?P<product>[\w.-]{1,99})|"  # labels of a Kubernetes node
+    r"\[\d{1,3}\] (?P<gpustat>[A-Z][^|\n]{1,99}?) \| \d{1,3}\W{1,2}C\b"
+)
+
 ELEMENT = re.compile(r"<product_name>(?P<name>[^<\n]{1,100})</product_name>")
 
 
@@ -191,8 +208,9 @@ def _read_pattern(pattern: re.Pattern[str]) -> Callable[[str], _Gpus]:
         found: dict[object, HostGpu | None] = {}
         for number, match in enumerate(pattern.finditer(text)):
             groups = match.groupdict()
+            name = groups.get("name") or next(filter(None, groups.values()))
             # `nvidia-smi --loop` prints each GPU again.
-            found.setdefault((groups.get("key", number), groups.get("bus")), _parse_gpu(groups["name"]))
+            found.setdefault((groups.get("key", number), groups.get("bus")), _parse_gpu(name))
         return list(found.values())
 
     return read
@@ -240,7 +258,6 @@ NAME_CELL = re.compile(
 )
 """A name, after whatever stands before its line."""
 
-DRIVER_CELL = re.compile(r"[3-9][0-9]{2}\.(?:[0-9]{2,3}\.[0-9]{2}|(?!00)[0-9]{2,3})")
 CAPABILITY_CELL = re.compile(r"(?:[3-9]|1[0-2])\.[0-9]")
 
 
@@ -272,7 +289,8 @@ def _find_driver_cell(text: str) -> str | None:
             cells = [row[place].split(" ")[-1] for row in rows[number + 1 :] if len(row) == len(columns)]
             # The row of a lost GPU has no driver either.
             return next((cell for cell in cells if re.fullmatch(VERSION, cell)), None)
-    drivers = {cell for row in _bare_rows(text) for cell in row if DRIVER_CELL.fullmatch(cell)}
+    values = (*lines, *(cell for row in _bare_rows(text) for cell in row))
+    drivers = {value for value in values if re.fullmatch(DRIVER, value)}
     return drivers.pop() if len(drivers) == 1 else None
 
 
@@ -284,6 +302,8 @@ READERS: Sequence[Callable[[str], _Gpus]] = (
     _read_pattern(PRODUCT),
     _read_pattern(LISTED),
     _read_pattern(CUT_ROW),
+    _read_pattern(LSPCI),
+    _read_pattern(OTHERS),
     _read_bare_csv,
 )
 """The formats, those with the most information first; the first in which there is a GPU counts."""

@@ -371,7 +371,7 @@ def read_report(text: str, *, source: str) -> Report:
 def find_report(text: str, *, source: str) -> Report | None:
     """Return the report, or that of record, in a text; None if it is another text, such as a log.
 
-    Raises `FileError` for an invalid report, and where `source` ends in .json for any other text.
+    Raises `FileError` for an invalid report, also one that is cut off.
     """
     document: Any = None
     with suppress(InvalidDocument):
@@ -379,7 +379,8 @@ def find_report(text: str, *, source: str) -> Report | None:
     fields = document if isinstance(document, dict) else {}
     if fields.get("kind") == KIND:
         return read_image_record(text.encode(), source=source).to_report()
-    return read_report(text, source=source) if "results" in fields or source.endswith(".json") else None
+    is_cut_off = document is None and source.endswith(".json") and '"results"' in text
+    return read_report(text, source=source) if "results" in fields or is_cut_off else None
 
 
 def _find_differences(stored: Any, computed: Any, path: str = "") -> Iterator[str]:

@@ -17,7 +17,7 @@ COMPANIONS = (
             r"versions? of TensorFlow you are currently using is \S{1,20} and is not supported",
             r"Invalid name: \w{1,40}>\w{1,60} \(Did you use CamelCase\?\)",
             r"module 'tensorflow\.(?:_api\.v\d\.)?compat\.v2\.__internal__\S{0,40}' has no attribute",
-            r"module 'tensorflow\._api\.v1\.compat\.v2' has no attribute '__internal__'",
+            r"module 'tensorflow\.(?:_api\.v\d\.)?compat\.v2' has no attribute '__internal__'",
             r"requires tensorflow\S{0,40}(?:; [^\n]{1,200})?, but you have tensorflow\S{0,20} \S{1,20} which is "
             r"incompatible",
         ),
@@ -25,7 +25,7 @@ COMPANIONS = (
         fix="Install its release for this TensorFlow: `tfimg build --tf VERSION --with PACKAGE` chooses it; or use "
         "the image of the TensorFlow that the message names.",
         source="tensorflow/decision-forests#65, tensorflow/text#385",
-        leads_to=("abi", "pip-incompatible"),
+        leads_to=("abi", "pip-incompatible", "tensorflow-1"),
         secondary=True,
     ),
     KnownIssue(
@@ -44,36 +44,38 @@ COMPANIONS = (
         "Compile your own operations again in the image's `dev` variant (`tfimg build --variant dev`), with "
         "`tf.sysconfig.get_compile_flags()`.",
         source="tensorflow/text#385, keras-team/keras-hub#2159",
+        leads_to=("mixed-install",),
     ),
     KnownIssue(
         name="static-tls",
         fault="image",
-        patterns=(r"(?i:cannot allocate memory in static TLS block)",),
+        patterns=(r"(?i:cannot (?:allocate memory in|load any more object with) static TLS)",),
         cause="The library, mostly OpenMP (libgomp) of scikit-learn, OpenCV or PyTorch on arm64, has to be loaded "
         "before others have used the room for its thread-local data.",
-        fix="Import its package before TensorFlow, or preload the file that the message names: `-e "
-        "LD_PRELOAD=FILE`; with glibc 2.32 and later, `-e GLIBC_TUNABLES=glibc.rtld.optional_static_tls=2000`.",
+        fix="Import its package before TensorFlow, or preload the file that the message names: `-e LD_PRELOAD=FILE`; "
+        "with glibc 2.32 and later, `-e GLIBC_TUNABLES=glibc.rtld.optional_static_tls=2000`.",
         source="scikit-learn/scikit-learn#14485, opencv/opencv#14884",
     ),
     KnownIssue(
         name="libstdcxx",
         fault="image",
         patterns=(r"version `?'?(?:GLIBCXX|CXXABI)_[\d.]{1,10}' not found",),
-        cause="A package was compiled with a newer GCC than that of the libstdc++ that is loaded: the image's "
-        "Debian is older, or LD_LIBRARY_PATH or conda brings an older one (the message has its path).",
+        cause="A package was compiled with a newer GCC than that of the libstdc++ that is loaded: the image's Debian "
+        "is older, or LD_LIBRARY_PATH or conda brings an older one (the message has its path).",
         fix="Unset LD_LIBRARY_PATH if the path is not below /usr/lib. Otherwise install an older release of the "
         "package, or use an image on a newer Debian, as those with Python 3.13: `tfimg build --python 3.13`.",
         source="tensorflow/tensorflow#5017",
+        leads_to=("mixed-install",),
     ),
     KnownIssue(
         name="glibc",
         fault="image",
         patterns=(r"version `?'?GLIBC_[\d.]{1,10}' not found",),
         cause="A program or library was compiled on a newer Linux than this one: it needs a newer C library (glibc).",
-        fix="Take the package's wheel for manylinux in place of one that was compiled elsewhere, or an older "
-        "release. Images with Python 3.13 have the newest Debian (`tfimg build --python 3.13`); those with 3.9 an "
-        "old one.",
+        fix="Take the package's wheel for manylinux in place of one that was compiled elsewhere, or an older release. "
+        "Images with Python 3.13 have the newest Debian (`tfimg build --python 3.13`); those with 3.9 an old one.",
         source="tensorflow/tensorflow#53",
+        leads_to=("mixed-install",),
     ),
     KnownIssue(
         name="library-version",
@@ -103,9 +105,9 @@ COMPANIONS = (
             r"xcb)(?:-\w{1,20})?\.so(?:\.\d{1,2})?: cannot open shared object file",
         ),
         cause="OpenCV, or another package that draws, needs a library of Debian that slim images do not have.",
-        fix="Install opencv-python-headless in place of opencv-python; or add the Debian packages: `tfimg build "
-        "--apt FILE`, a file with the lines libgl1, libglib2.0-0 (and libsm6, libxext6, libxrender1 if those are "
-        "named). libgl1-mesa-glx is libgl1 from Debian 13 on.",
+        fix="Install opencv-python-headless in place of opencv-python; or add the Debian packages: `tfimg build --apt "
+        "FILE`, a file with the lines libgl1, libglib2.0-0 (and libsm6, libxext6, libxrender1 if those are named). "
+        "libgl1-mesa-glx is libgl1 from Debian 13 on.",
         source="intel/neural-compressor#36, opencv/opencv-python#370",
         leads_to=("library-missing",),
     ),
@@ -122,8 +124,8 @@ COMPANIONS = (
         "library: TensorFlow is not imported before it, or it is for another major version (.so.1 is TensorFlow 1).",
         fix="Write `import tensorflow` before `tf.load_op_library` or the plug-in; link with "
         "`tf.sysconfig.get_link_flags()`. A program without Python needs `LD_LIBRARY_PATH=$(python -c 'import "
-        "tensorflow as tf; print(tf.sysconfig.get_lib())')`. For .so.1, install the package's release for "
-        "TensorFlow 2.",
+        "tensorflow as tf; print(tf.sysconfig.get_lib())')`. For .so.1, install the package's release for TensorFlow "
+        "2.",
         source="tensorflow/tensorflow#27974",
         leads_to=("library-missing",),
     ),
@@ -133,8 +135,8 @@ COMPANIONS = (
         patterns=(r"cannot enable executable stack as shared object requires",),
         cause="The library asks for an executable stack, which the C library of Debian 13 (glibc 2.41) or the "
         "machine's security policy refuses.",
-        fix="Install a newer release of the package, or use an image on Debian 12, as those with Python 3.10 to "
-        "3.12. Otherwise clear the mark in the file: `patchelf --clear-execstack FILE` (patchelf 0.16 or later).",
+        fix="Install a newer release of the package, or use an image on Debian 12, as those with Python 3.10 to 3.12. "
+        "Otherwise clear the mark in the file: `patchelf --clear-execstack FILE` (patchelf 0.16 or later).",
         source="pytorch/pytorch#143212",
     ),
     KnownIssue(
@@ -143,12 +145,15 @@ COMPANIONS = (
         patterns=(
             r"(?:ImportError|OSError|error while loading shared libraries): (?!lib(?:cuda|cudart|nvinfer|cudnn|"
             r"cublas)\b)lib[\w{1,80}.-]{1,60}\.so[\w.]{0,20}: cannot open shared object file",
-            r"OSError: sndfile library not found|failed to find libmagic|Couldn't find (?:ffmpeg|avconv)",
+            r"OSError: sndfile library not found|failed to find libmagic|Couldn't find (?:ffmpeg|avconv)|"
+            r"(?i:install graphviz)|"
+            r"make sure the Graphviz executables|tesseract is not installed|Cannot find command 'git'|"
+            r"No such file or directory: '(?:ffmpeg|ffprobe|dot|git|tesseract|pdftotext|wget|curl|unzip)'",
         ),
-        cause="A package needs a library of Debian that the image does not have.",
+        cause="A package needs a library or program of Debian that the image does not have.",
         fix="Add Debian's package with `tfimg build --apt FILE`, a file with a name in each line: libsndfile1, "
-        "libgomp1, libusb-1.0-0, libmagic1, libpq5, ffmpeg. `apt-file search NAME` or packages.debian.org name it "
-        "for another file.",
+        "libgomp1, libusb-1.0-0, libmagic1, libpq5, ffmpeg, graphviz, git. `apt-file search NAME` or "
+        "packages.debian.org name it for another file.",
         source="librosa/librosa#1037",
     ),
     KnownIssue(
@@ -161,10 +166,35 @@ COMPANIONS = (
         ),
         cause="Debian's archive has no package of this name: the lists are not there (`apt-get update` is missing; "
         "images are shipped without them), or the name is of another release or of Ubuntu.",
-        fix="Run `apt-get update &&` before the installation, in the same RUN. libgl1-mesa-glx is libgl1 from "
-        "Debian 13 on, libglib2.0-0 is libglib2.0-0t64 there; packages.debian.org has the others. `tfimg build "
-        "--apt FILE` updates the lists itself.",
+        fix="Run `apt-get update &&` before the installation, in the same RUN. libgl1-mesa-glx is libgl1 from Debian "
+        "13 on, libglib2.0-0 is libglib2.0-0t64 there; packages.debian.org has the others. `tfimg build --apt FILE` "
+        "updates the lists itself.",
         source="fisher60/friendo-bot#68",
+    ),
+    KnownIssue(
+        name="apt-key",
+        fault="image",
+        patterns=(r"\bNO_PUBKEY [\dA-F]{8}|\bEXPKEYSIG \w|At least one invalid signature was encountered",),
+        cause="apt does not have the key that a repository is signed with now: the repository changed it, as NVIDIA's "
+        "did in April 2022, or the image is old; an old Docker can cause the same.",
+        fix="If nothing of that repository is needed, remove its file: `rm /etc/apt/sources.list.d/cuda*.list`. "
+        "Otherwise install its new key (NVIDIA's package cuda-keyring), or use a newer image.",
+        source="NVIDIA/nvidia-docker#1631",
+        leads_to=("apt-no-package", "apt-archive"),
+    ),
+    KnownIssue(
+        name="apt-archive",
+        fault="request",
+        patterns=(
+            r"(?:does not have|no longer has) a Release file|Unable to fetch some archives, maybe run apt-get update",
+            r"E: Failed to fetch [^\n]{1,300}(?:404 {1,2}Not Found|Hash Sum mismatch)|Hash Sum mismatch",
+        ),
+        cause="apt's lists and the archive differ: the lists in the image or in the build's cache are old, a mirror "
+        "is being updated, or the Debian or Ubuntu release has ended and moved to an archive.",
+        fix="Run `apt-get update &&` before the installation, in the same RUN; `tfimg build --apt FILE` does it. For "
+        "a release that has ended, use a newer image.",
+        source="docker-library/official-images#11491",
+        leads_to=("apt-no-package",),
     ),
     KnownIssue(
         name="noexec",
@@ -179,7 +209,7 @@ COMPANIONS = (
         name="tensorflow-gpu-package",
         fault="request",
         patterns=(
-            r'The "tensorflow-gpu" package has been removed',
+            r'The "tensorflow-gpu" package has been removed|tensorflow[-_]gpu-2\.1[2-9]\S{0,10}\.tar\.gz',
             r"(?:No matching distribution found for|satisfies the requirement|Failed to build|"
             r"Failed building wheel for) tensorflow-gpu\b",
         ),
@@ -206,7 +236,7 @@ COMPANIONS = (
         patterns=(
             r"ERROR: ResolutionImpossible",
             r"because these package versions have conflicting dependencies",
-            r"No solution found when resolving dependencies",
+            r"No solution found when resolving dependencies|version solving failed|UnsatisfiableError",
         ),
         cause="The requirements contradict each other, or what the image has: no set of versions satisfies all; the "
         "lines above name them.",
@@ -215,15 +245,81 @@ COMPANIONS = (
         source="tensorflow/serving#2124",
     ),
     KnownIssue(
+        name="lock-file",
+        fault="request",
+        patterns=(
+            r"lock file is not compatible with the current version of Poetry|"
+            r"pyproject\.toml changed significantly since poetry\.lock",
+            r"lockfile at `?uv\.lock`? needs to be updated|Failed to parse `?uv\.lock|"
+            r"lockfile at `?uv\.lock`?, but its version",
+            r"Your Pipfile\.lock \([^\n]{1,80}\) is out of date|package-lock\.json (?:are not in sync|"
+            r"is not up to date)",
+        ),
+        cause="The lock file does not belong to the project's file, or a newer release of the tool wrote it.",
+        fix="Write the lock again with the tool's release in the image (`uv lock`, `poetry lock`), commit it, and "
+        "copy both files before the install; or install that release of the tool which wrote it. `tfimg build "
+        "--requirements uv.lock` takes the lock as it is, also poetry.lock, pdm.lock and Pipfile.lock.",
+        source="wilhelm-lab/oktoberfest#27",
+    ),
+    KnownIssue(
         name="pip-incompatible",
         fault="request",
-        patterns=(r"requires \S{1,80}(?:; [^\n]{1,200})?, but you have \S{1,60} \S{1,30} which is incompatible",),
+        patterns=(
+            r"(?:requires|has requirement) \S{1,80}(?:; [^\n]{1,200})?, but you(?:'ll)? have \S{1,60} \S{1,30} which "
+            r"is incompatible|^\S{1,60} \S{1,30} requires \S{1,60}, which is not installed|"
+            r"VersionConflict: \(\w",
+        ),
         cause="pip has installed a release that another package does not allow, and went on: the package that "
         "requires another one may fail when it is imported.",
         fix="`tfimg plan IMAGE --requirements FILE` finds releases that fit together. In an image of your own, "
         "install all in one `pip install`, with tensorflow in it.",
         source="tensorflow/tensorflow#67291",
         secondary=True,
+    ),
+    KnownIssue(
+        name="source-build",
+        fault="request",
+        patterns=(
+            r"(?:Building wheel|Getting requirements to build wheel|"
+            r"Preparing metadata)[^\n]{0,120} did not run successfully",
+            r"error: (?:metadata-generation-failed|subprocess-exited-with-error|failed-wheel-build-for-install)",
+            r"Failed (?:building wheel for|to build) [`'\w]|Command errored out with exit status|"
+            r"[Bb]uild backend returned an",
+        ),
+        cause="A package has no wheel for this Python or processor, so its source was to be built, and that failed: "
+        "the release is older or newer than this Python, or needs programs and headers. The lines above say why.",
+        fix="Choose a release with a wheel: `tfimg plan IMAGE --with PACKAGE` names one; remove the exact pin of an "
+        "old release; or take an image with an older Python (`tfimg build --python 3.11`).",
+        source="pypa/pip#8559",
+        generic=True,
+    ),
+    KnownIssue(
+        name="package-mismatch",
+        fault="image",
+        patterns=(
+            r"No module named '?(?:numba|scipy|sklearn|pandas|PIL|skimage|matplotlib|jax|protobuf|"
+            r"google\.protobuf)\.\w",
+            r"module '(?:ml_dtypes|wrapt|h5py|jax|jaxlib|absl|flatbuffers|grpc|tensorboard|scipy|sklearn|pandas|torch|"
+            r"torchvision|"
+            r"PIL|cv2|urllib3|packaging|setuptools|werkzeug|flask|jinja2|numba|"
+            r"skimage)(?:\.[\w.]{1,80})?' has no attribute '|"
+            r"'(?:DataFrame|Series)' object has no attribute '(?:append|ix|as_matrix|iteritems)'",
+            r"File \"?[^\"\n]{1,300}(?:site|dist)-packages/[^\n]{1,300}\n"
+            r"(?:(?![^\n]{0,300}(?:File \"|\.py[:(]))[^\n]{0,400}\n){1,14}?(?:[\w.]{1,60}\.)?"
+            r"(?:ImportError: cannot import name '\w{1,80}' from '\w[^\n]{0,400}\(\S{1,300}(?:site|dist)-packages/|"
+            r"AttributeError: (?:partially initialized )?module '[\w.]{1,100}' has no attribute '|"
+            r"ModuleNotFoundError: No module named '\w{1,60}\.)",
+            r"ImportError: cannot import name '\w{1,80}' from '(?!keras|tensorflow)[\w.]{1,100}' \(\S{1,200}-packages/",
+            r"cannot import name '(?:TypeIs|deprecated|TypeAliasType|override|Sentinel|NoExtraItems|ReadOnly)' from '"
+            r"typing_extensions'",
+        ),
+        cause="The program, or a package, imports a name that the installed release of a package does not have: the "
+        "releases do not fit together.",
+        fix="`tfimg build --with PACKAGE` chooses releases that fit each other and TensorFlow. In an image of your "
+        "own, install both in one `pip install` with tensorflow in it; TensorFlow 2.12 and 2.13 hold "
+        "typing-extensions below 4.6.",
+        source="tensorflow/tensorflow#60687",
+        generic=True,
     ),
     KnownIssue(
         name="no-compiler",

@@ -25,7 +25,8 @@ ENGINES = (
         fault="host",
         patterns=(
             r"Cannot connect to the Docker daemon at",
-            r"Is the docker daemon running\?",
+            r"Is the docker daemon running\?|the docker daemon is not running|Docker Desktop is (?:not running|"
+            r"unable to start)",
             r"dial unix \S{1,100}\.sock: connect: (?:no such file or directory|connection refused)",
             r"Connection aborted\.?', (?:FileNotFoundError|ConnectionRefusedError)\(",
             r"open //\./pipe/\w{1,60}: The system cannot find the file specified",
@@ -34,42 +35,49 @@ ENGINES = (
             r"docker: (?:command )?not found|exec: \"docker\": executable file not found",
         ),
         cause="No container engine answers: it is not running, or DOCKER_HOST or the docker context names another one.",
-        fix="Start it: `sudo systemctl start docker`, or Docker Desktop; `tfimg engine up` starts what there is, "
-        "and `tfimg engine status` says which one is used. `docker context ls` and DOCKER_HOST name another address.",
+        fix="Start it: `sudo systemctl start docker`, or Docker Desktop; `tfimg engine up` starts what there is, and "
+        "`tfimg engine status` says which one is used. `docker context ls` and DOCKER_HOST name another address.",
         source="docker/for-linux#52",
         leads_to=("network", "program-missing"),
     ),
     KnownIssue(
         name="engine-version",
         fault="host",
-        patterns=(r"client version \S{1,20} is too (?:new|old)\. (?:Maximum|Minimum) supported API version",),
-        cause="The docker program and the engine are of releases that do not understand each other.",
-        fix="Update the older one; until then set DOCKER_API_VERSION to the version that the message names.",
+        patterns=(
+            r"value 'devices' does not match any of the regexes",
+            r"unknown flag: --gpus|Additional [a-z]{8,10}[^\n]{0,40}(?:gpus|devices)|'(?:devices|"
+            r"gpus)' was unexpected",
+            r"client version \S{1,20} is too (?:new|old)\. (?:Maximum|Minimum) supported API version",
+        ),
+        cause="The docker program, its Compose or the engine is of a release that does not understand the other, or "
+        "what is requested of it.",
+        fix="Update the older one: `--gpus` needs Docker 19.03, `gpus:` Compose 2.30. For an API version that the "
+        "message names, set DOCKER_API_VERSION until then.",
         source="docker/cli#2533",
     ),
     KnownIssue(
         name="wrong-platform",
         fault="request",
         patterns=(
-            r"(?:: |\"|^)exec format error",
+            r"(?:: |\"|\] |^)[Ee]xec format error",
             r"no matching manifest for \S{1,60}",
             r"no match for platform in manifest",
             r"does not match the specified platform",
             r"image operating system \S{1,20} cannot be used on this platform",
         ),
-        cause="The image is for another processor or operating system than the machine: amd64 is Intel and AMD, "
-        "arm64 is Apple silicon, Graviton and Jetson.",
-        fix="Build or pull the one for this machine: `tfimg build --platform linux/arm64` (for CPU), or "
-        "linux/amd64. `docker image inspect --format '{{.Architecture}}' IMAGE` shows what an image is.",
+        cause="The image is for another processor or operating system than the machine: amd64 is Intel and AMD, arm64 "
+        "is Apple silicon, Graviton and Jetson.",
+        fix="Build or pull the one for this machine: `tfimg build --platform linux/arm64` (for CPU), or linux/amd64. "
+        "`docker image inspect --format '{{.Architecture}}' IMAGE` shows what an image is.",
         source="docker/for-mac#5123",
-        leads_to=("image-not-found", "image-pull"),
+        leads_to=("image-not-found",),
     ),
     KnownIssue(
         name="image-not-found",
         fault="request",
         patterns=(
             r"(?:^|: )manifest unknown",
-            r"manifest for \S{1,200} not found",
+            r"(?:manifest for|Tag) \S{1,200}\s{1,9}not found",
             r"(?:pull|resolve|unpack) [^\n]{1,300}: not found\b",
             r"No such image: ",
             r"(?:Unable to find image|reading manifest) [^\n]{1,200}(?:manifest unknown|not found)",
@@ -77,32 +85,32 @@ ENGINES = (
         ),
         cause="The registry, or the node, has no image of this name and tag: the tag is misspelt, was never pushed "
         "there, or was removed.",
-        fix="`docker manifest inspect IMAGE` asks the registry; `tfimg list` shows the tags of tfimg's images. "
-        "Images of tfimg are in the engine that built them until `tfimg publish` or `tfimg build --push` pushes "
-        "them.",
+        fix="`docker manifest inspect IMAGE` asks the registry; `tfimg list` shows the tags of tfimg's images. Images "
+        "of tfimg are in the engine that built them until `tfimg publish` or `tfimg build --push` pushes them.",
         source="docker/hub-feedback#1222",
-        leads_to=("image-pull",),
     ),
     KnownIssue(
         name="image-name",
         fault="request",
         patterns=(r"invalid reference format", r"\bInvalidImageName\b"),
-        cause="What stands where the image's name belongs is not one: it has capital letters or blanks, or an "
-        "option before it is not closed, such as `-v $PWD:/work` where the folder has blanks.",
+        cause="What stands where the image's name belongs is not one: it has capital letters or blanks, or an option "
+        "before it is not closed, such as `-v $PWD:/work` where the folder has blanks.",
         fix='Quote variables (`-v "$PWD":/work`), and write the name in small letters: HOST/NAME:TAG.',
         source="docker/cli#1103",
-        leads_to=("image-pull",),
     ),
     KnownIssue(
         name="image-pull",
         fault="request",
-        patterns=(r"(?:: {1,20}|\d/\d {1,40}|\"reason\": ?\"|Init:|^)(?:ImagePullBackOff|ErrImagePull)\b",),
-        cause="Kubernetes cannot pull the image: its name is wrong, the registry needs credentials, or the node "
-        "does not reach it. This log does not say which.",
+        patterns=(
+            r"Back-off pulling image|(?:: {1,20}|\d/\d {1,40}|\"reason\": ?\"|Init:|^)(?:ImagePullBackOff|"
+            r"ErrImagePull)\b",
+        ),
+        cause="Kubernetes cannot pull the image: its name is wrong, the registry needs credentials, or the node does "
+        "not reach it. This log does not say which.",
         fix="`kubectl describe pod NAME` has the registry's answer: `tfimg explain` reads that. A private registry "
         "needs `imagePullSecrets`, made by `kubectl create secret docker-registry`.",
         source="kubernetes/kubernetes#41536",
-        secondary=True,
+        generic=True,
     ),
     KnownIssue(
         name="crash-loop",
@@ -112,10 +120,10 @@ ENGINES = (
         ),
         cause="The container ends again and again, and Kubernetes waits longer before each new start. This log does "
         "not say why.",
-        fix="`kubectl logs --previous POD` has what the program printed, `kubectl describe pod POD` its exit code "
-        "and events: give both to `tfimg explain`.",
+        fix="`kubectl logs --previous POD` has what the program printed, `kubectl describe pod POD` its exit code and "
+        "events: give both to `tfimg explain`.",
         source="kubernetes/kubernetes#57291",
-        secondary=True,
+        generic=True,
     ),
     KnownIssue(
         name="kubernetes-reference",
@@ -131,7 +139,7 @@ ENGINES = (
         fix="`kubectl get secret,configmap,pvc -n NAMESPACE` lists what is there; create it, or correct the name in "
         "the pod.",
         source="kubernetes/kubernetes#54239",
-        leads_to=("crash-loop",),
+        leads_to=("no-node",),
     ),
     KnownIssue(
         name="mount-source",
@@ -156,14 +164,25 @@ ENGINES = (
             r"failed to read dockerfile: open \S{1,200}: no such file or directory",
             r"unable to (?:prepare context|evaluate symlinks in Dockerfile path)",
             r"failed to (?:compute cache key|calculate checksum of ref)[^\n]{0,300}: not found",
-            r"COPY failed: (?:file not found in build context|stat \S{1,200}: (?:file does not exist|no such file))",
+            r"COPY failed: (?:no source files|file not found in build context|stat \S{1,200}: (?:file does not exist|"
+            r"no such file))",
         ),
-        cause="The build does not find the Dockerfile, or a file that it copies: both are looked for below the "
-        "folder that `docker build` names last, and .dockerignore leaves files out.",
+        cause="The build does not find the Dockerfile, or a file that it copies: both are looked for below the folder "
+        "that `docker build` names last, and .dockerignore leaves files out.",
         fix="Run `docker build -f PATH/Dockerfile FOLDER` with the folder that has the files, and look into "
         ".dockerignore.",
         source="moby/moby#17738",
         leads_to=("image-not-found",),
+    ),
+    KnownIssue(
+        name="subordinate-ids",
+        fault="host",
+        patterns=(r"insufficient UIDs or GIDs available in user namespace|Check /etc/subuid and /etc/subgid",),
+        cause="A rootless engine has no subordinate users for the files of the image: /etc/subuid and /etc/subgid "
+        "have no range for this user.",
+        fix="Run `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER` and `podman system "
+        "migrate`.",
+        source="podman-container-tools/podman#2542",
     ),
     KnownIssue(
         name="name-in-use",
@@ -181,7 +200,7 @@ ENGINES = (
         name="credential-helper",
         fault="host",
         patterns=(
-            r"error getting credentials - err: ",
+            r"error (?:getting|storing) credentials - err: ",
             r'exec: "docker-credential-[\w-]{1,40}": executable file not found',
         ),
         cause="~/.docker/config.json names a program for credentials (`credsStore`, `credHelpers`) that is not "

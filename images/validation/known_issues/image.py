@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from known_issues.host import NO_GPU
 from known_issues.issue import KnownIssue
 
 # Names that users often give to their own programs, and that modules of TensorFlow import.
@@ -21,10 +22,10 @@ IMAGE = (
         ),
         cause="A shared library is truncated, or is not a library, such as a Git LFS pointer. Libraries that depend "
         "on it do not load either.",
-        fix="Build the image again, so that its packages are installed completely. If that does not help, the disk "
-        "or the mirror damages files.",
+        fix="Build the image again, so that its packages are installed completely. If that does not help, the disk or "
+        "the mirror damages files.",
         source="tensorflow/tensorflow#1711",
-        leads_to=("bus-error", "numpy-abi"),
+        leads_to=("bus-error", "numpy-abi", "numpy-broken"),
     ),
     KnownIssue(
         name="bus-error",
@@ -33,10 +34,10 @@ IMAGE = (
             r"(?:^|: |: \d{1,6}: {1,40}\d{1,9} |line \d{1,6}: {1,40}\d{1,9} {1,40})Bus error\b",
             r"(?:\(|signal |by |with |: )SIGBUS\b",
             r"signal 7\b",
-            r"exit(?:ed)?(?: with)?(?: code| status)?:? 135\b",
+            r"(?i:exit(?:ed)?(?: with)?(?: code| status)?):? 135\b",
         ),
-        cause="A memory-mapped file is shorter than expected: a library of the image is truncated, or /dev/shm or "
-        "the disk is full.",
+        cause="A memory-mapped file is shorter than expected: a library of the image is truncated, or /dev/shm or the "
+        "disk is full.",
         fix="If it occurs during an import, build the image again. If it occurs with data loaders or several GPUs, "
         "start the container with --shm-size 1g.",
         source="pytorch/pytorch#5040",
@@ -55,8 +56,8 @@ IMAGE = (
         ),
         cause="Python imports a file or folder with the module's name in place of the module, or the module was "
         "removed and its empty folder remains.",
-        fix="`python -c 'import tensorflow; print(tensorflow.__file__)'` prints what is imported. Rename it, or "
-        "start in another folder. If it prints None, build the image again.",
+        fix="`python -c 'import tensorflow; print(tensorflow.__file__)'` prints what is imported. Rename it, or start "
+        "in another folder. If it prints None, build the image again.",
         source="tensorflow/tensorflow#60333",
     ),
     KnownIssue(
@@ -65,16 +66,16 @@ IMAGE = (
         patterns=(
             r"A module that was compiled using NumPy 1\.x cannot be run in\s{1,9}NumPy \S{1,200}",
             r"_ARRAY_API not found",
-            r"numpy\.core\.(?:umath|multiarray) failed to import",
+            r"numpy\.core\.(?:umath|multiarray) failed to import|RuntimeError: Numpy is not available",
             r"Unable to convert function return value to a Python type! The signature was\s{1,9}\(\) -> handle",
             r"(?<!RuntimeWarning: )numpy\.\w{1,20} size changed, may indicate binary incompatibility",
             r"module compiled against A[BP]I version 0x\w{1,80} but this version of numpy is",
         ),
-        cause="NumPy is not the version that TensorFlow, or another package, was compiled for: TensorFlow up to "
-        "2.17 needs NumPy 1, and packages compiled for NumPy 1 do not run with NumPy 2.",
-        fix="Install the NumPy version of the lock: in your own image, pin numpy<2 with TensorFlow up to 2.17. "
-        "Where NumPy is the lock's, the other package, the last of the traceback, is for another one: `tfimg build "
-        "--with PACKAGE` chooses the release that fits.",
+        cause="NumPy is not the version that TensorFlow, or another package, was compiled for: TensorFlow up to 2.17 "
+        "needs NumPy 1, and packages compiled for NumPy 1 do not run with NumPy 2.",
+        fix="Install the NumPy version of the lock: in your own image, pin numpy<2 with TensorFlow up to 2.17. Where "
+        "NumPy is the lock's, the other package, the last of the traceback, is for another one: `tfimg build --with "
+        "PACKAGE` chooses the release that fits.",
         source="tensorflow/tensorflow#67291, tensorflow/tensorflow#102743",
         leads_to=("companion-version",),
     ),
@@ -101,13 +102,14 @@ IMAGE = (
             r"module 'numpy' has no attribute '(?:float_|complex_|unicode_|string_|bool8|NaN|NAN|Inf|Infinity|infty|"
             r"product|cumproduct|sometrue|alltrue|in1d|trapz|row_stack|obj2sctype|issubclass_|find_common_type|cast|"
             r"source|asfarray|mat|msort|round_|float128|deprecate|safe_eval|RankWarning|ComplexWarning|"
-            r"VisibleDeprecationWarning)'",
+            r"VisibleDeprecationWarning|AxisError|TooHardError|lookfor|who|disp|byte_bounds|compat)'",
             r"cannot import name '(?:NaN|Inf|float_|product|ComplexWarning|VisibleDeprecationWarning)' from 'numpy",
-            r"newbyteorder` was removed from the ndarray class",
+            r"newbyteorder` was removed from the ndarray class|"
+            r"Unable to avoid copy while creating an array as requested",
         ),
         cause="A package, the last of the traceback, uses a name that NumPy 2 removed; this image has NumPy 2.",
-        fix="Install a newer release of that package: `tfimg build --with PACKAGE`. Otherwise use an image with "
-        "NumPy 1: TensorFlow up to 2.17.",
+        fix="Install a newer release of that package: `tfimg build --with PACKAGE`. Otherwise use an image with NumPy "
+        "1: TensorFlow up to 2.17.",
         source="tensorflow/tensorflow#67291",
     ),
     KnownIssue(
@@ -121,9 +123,32 @@ IMAGE = (
         ),
         cause="A package, the last of the traceback, is made for a newer NumPy than this image's: for NumPy 2, or "
         "1.25.",
-        fix="Install a release of it that is as old as the image: `tfimg build --with PACKAGE` chooses one. "
-        "Otherwise use an image with NumPy 2: TensorFlow 2.18 or later.",
+        fix="Install a release of it that is as old as the image: `tfimg build --with PACKAGE` chooses one. Otherwise "
+        "use an image with NumPy 2: TensorFlow 2.18 or later.",
         source="tensorflow/tensorflow#67291",
+    ),
+    KnownIssue(
+        name="numpy-broken",
+        fault="image",
+        patterns=(
+            r"Importing the numpy C-extensions failed|No module named 'numpy\.(?:core|_core)\._multiarray_umath'",
+            r"you should not try to import numpy from\s{1,9}its source directory",
+        ),
+        cause="NumPy's compiled files do not fit this Python, processor or system, or are incomplete: site-packages "
+        "were mounted or copied from another machine, or two releases were installed over each other.",
+        fix="Use the image's own NumPy: unset PYTHONPATH, do not mount or COPY a virtual environment or "
+        "site-packages, and add packages with `tfimg build --with NAMES`.",
+        source="numpy/numpy#14533",
+        leads_to=("numpy-pickle",),
+    ),
+    KnownIssue(
+        name="numpy-ragged",
+        fault="request",
+        patterns=(r"The requested array has an inhomogeneous shape",),
+        cause="The program makes an array of rows of different lengths, which is an error since NumPy 1.24.",
+        fix="Write `numpy.array(rows, dtype=object)`, or use `tf.ragged.constant(rows)`, or pad the rows. Otherwise "
+        "use an image with NumPy 1.23 or older: TensorFlow 2.10 or 2.11.",
+        source="numpy/numpy#22871",
     ),
     KnownIssue(
         name="numpy-pickle",
@@ -138,20 +163,21 @@ IMAGE = (
         name="protobuf",
         fault="image",
         patterns=(
-            r"Descriptors cannot (?:not )?be created directly",
-            r"cannot import name '(?:builder|runtime_version|service|symbol_database|"
-            r"descriptor_pool)' from 'google\.protobuf",
+            r"Descriptors (?:cannot|should) (?:not )?(?:not )?be created directly",
+            r"cannot import name '\w{1,40}' from 'google\.protobuf|No module named 'google\.(?:protobuf|_upb)",
             r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime ",
             r"'(?:MessageFactory|SymbolDatabase)' object has no attribute 'GetPrototype'",
-            r"module 'google\.protobuf\S{0,40}' has no attribute '(?:_internal_create_key|runtime_version|reflection)'",
-            r"got an unexpected keyword argument 'including_default_value_fields'",
+            r"module 'google\.protobuf\S{0,40}' has no attribute",
+            r"(?:MessageTo(?:Json|Dict)|Parse(?:Dict)?)\(\) got an unexpected keyword argument|"
+            r"got an unexpected keyword argument '(?:serialized_options|create_key|serialized_start)'",
             r"'google\._upb\._message\.FieldDescriptor' object has no attribute 'label'",
-            r"Couldn't build proto file into descriptor pool",
+            r"Couldn't (?:build proto file into descriptor pool|parse file content!)|File already exists in database: |"
+            r"of the Protocol Buffer runtime library, but the installed version",
         ),
         cause="The protobuf version does not support the code that was generated for this TensorFlow.",
-        fix="Install the protobuf version of the lock; in your own image, one in the range that TensorFlow's "
-        "metadata requires. If a generated file of your own (_pb2.py) is in the traceback, generate it again with a "
-        "protoc of that version. `tfimg build --with PACKAGE` chooses releases that fit it.",
+        fix="Install the protobuf version of the lock; in your own image, one in the range that TensorFlow's metadata "
+        "requires. If a generated file of your own (_pb2.py) is in the traceback, generate it again with a protoc of "
+        "that version. `tfimg build --with PACKAGE` chooses releases that fit it.",
         source="tensorflow/tensorflow#94030, protocolbuffers/protobuf#10064",
     ),
     KnownIssue(
@@ -168,10 +194,11 @@ IMAGE = (
         patterns=(
             r"Loaded runtime CuDNN library: \S{1,200} but source was compiled with: \S{1,200}",
             r"expected cuDNN .{1,80}, found .{1,80}: TensorFlow refuses another major",
-            r"CuDNN library needs to have matching major version and equal or higher minor version",
+            r"CuDNN library needs to have matching major version|Outdated (?:cuDNN|CUDA|cuBLAS|"
+            r"cuSPARSE) installation found",
         ),
-        cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major "
-        "version. Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",
+        cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major version. "
+        "Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",
         fix="Install the nvidia-cudnn wheel of the lock after all other packages, and remove other cuDNNs from "
         "LD_LIBRARY_PATH.",
         source="tensorflow/tensorflow#60913, tensorflow/tensorflow#58986",
@@ -225,28 +252,29 @@ IMAGE = (
         fix="Install the NVIDIA wheels of the lock, and add their folders to the configuration of ldconfig. "
         "TF_CPP_MAX_VLOG_LEVEL=3 names the library that is missing.",
         source="tensorflow/tensorflow#62412, tensorflow/tensorflow#85689, tensorflow/tensorflow#60854",
-        leads_to=("no-gpu", "gpu-not-given", "gpu-unused"),
+        leads_to=NO_GPU,
         secondary=True,
     ),
     KnownIssue(
         name="other-cuda",
         fault="image",
         patterns=(
-            r"(?:ImportError|OSError): lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|"
-            r"nccl|cupti)"
-            r"\w{0,20}\.so[.\d]{0,12}: cannot open shared object file",
+            r"(?:ImportError|OSError): lib(?:cu(?!da\.)\w{2,20}|nccl|nvJitLink|nvinfer\w{0,20}|nvToolsExt|"
+            r"nvrtc)"
+            r"\.so[.\d]{0,12}: cannot open shared object file",
         ),
         cause="A package was compiled for a CUDA or cuDNN, whose number is in the library's name, that this image "
         "does not have.",
         fix="Install the package's release for the image's CUDA (`tfimg list` shows it), or for CPU; or take the "
         "image whose CUDA it needs: `tfimg resolve --cuda VERSION`.",
         source="tensorflow/tensorflow#26182",
-        leads_to=("library-missing",),
+        leads_to=("library-missing", "mixed-install"),
     ),
     KnownIssue(
         name="missing-libdevice",
         fault="image",
         patterns=(
+            r"JIT compilation failed\.",
             r"libdevice not found at \S{1,200}",
             r"Can't find libdevice directory \$\{CUDA_DIR\}/nvvm/libdevice",
             r"libdevice is required by this HLO module but was not found at ",
@@ -264,8 +292,8 @@ IMAGE = (
         name="old-ptxas",
         fault="image",
         patterns=(r"ptxas [^\n]{0,100}(?:Unsupported \.version|unsupported \.version)",),
-        cause="A ptxas that is older than TensorFlow's code is found first: one of the machine or of another "
-        "package, on PATH or in CUDA_DIR.",
+        cause="A ptxas that is older than TensorFlow's code is found first: one of the machine or of another package, "
+        "on PATH or in CUDA_DIR.",
         fix="Put the bin folder of the locked nvidia-cuda-nvcc wheel first on PATH, and unset XLA_FLAGS if it names "
         "another CUDA.",
         source="tensorflow/tensorflow#62064",

@@ -15,8 +15,9 @@ class KnownIssue:
     any size. `fault` is who can correct it: the `image`, the `host` (the machine, its engine or its network), the
     `request` (which cannot be met), or `harmless`. `needs` is another pattern that the text must have. `leads_to` names
     known issues that are consequences of this one. `secondary`: other causes come before it, because TensorFlow
-    continues without a GPU, or because it only says that something failed. Where `done` matches the log, the fix has
-    been tried, and `then` is the next one. `source` is where it was reported: owner/repository#number.
+    continues without a GPU. `generic`: it only says that something failed, and is left out beside another cause. Where
+    `done` matches the log, the fix has been tried, and `then` is the next one. `source` is where it was reported:
+    owner/repository#number.
     """
 
     name: str
@@ -28,5 +29,6 @@ class KnownIssue:
     needs: str = ""
     leads_to: Tuple[str, ...] = ()
     secondary: bool = False
+    generic: bool = False
     done: str = ""
     then: str = ""
