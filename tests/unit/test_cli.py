@@ -413,6 +413,13 @@ MISSPELT = {
     "resolve --explain=yes": "`tfimg resolve`: --explain takes no value. For example: `tfimg resolve --tf 2.15 --cuda "
     "12 --json`. `tfimg resolve --help` lists its options.",
     "run a --gpus 0 --no-gpu": "`tfimg run`: --gpus and --no-gpu cannot be combined. Leave out all but one.",
+    "run a python -c 'x y' -w": "`tfimg run`: 'python' is not an option. A program goes after `--`: `tfimg run a -- "
+    "python -c 'x y' -w`.",
+    "run a -e X=1 -v=a:b -wb --gpus=all -t train.py --epochs 3 -- more": "`tfimg run`: 'train.py' is not an option. A "
+    "program goes after `--`: `tfimg run a -e X=1 -v=a:b -wb --gpus=all -t -- train.py --epochs 3 more`.",
+    "run a --epochs 3 train.py": "`tfimg run` has no option --epochs. Did you mean --ipc? `tfimg run --help` lists its options.",
+    "shell a ls -l": "`tfimg shell` starts bash, and 'ls' is not an option. A program goes after `--`: `tfimg run a -- "
+    "ls -l`.",
     "cloud-init --cloud gcp --image a/b --public-key x": "`tfimg cloud-init` needs one of --jupyter and --command. "
     "`tfimg cloud-init --help` describes them.",
     "resolve --device npu": "`tfimg resolve`: --device 'npu' is not one of cpu, gpu, tpu. For example: `tfimg resolve "

@@ -275,6 +275,10 @@ class DockerEngine:
             engine="Podman" if self.podman else "Docker",
             version=str(info.get("ServerVersion") or ""),
             rootless=bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ()),
+            # A forwarded socket and that of a virtual machine are local too.
+            shares_files=self.is_local
+            and info.get("Name") == os.uname().nodename
+            and os.path.lexists(info["DockerRootDir"]),
             platform=_platform(info),
         )
 
