@@ -416,8 +416,9 @@ MISSPELT = {
     "run a python -c 'x y' -w": "`tfimg run`: 'python' is not an option. A program goes after `--`: `tfimg run a -- "
     "python -c 'x y' -w`.",
     "run a -e X=1 -v=a:b -wb --gpus=all -t train.py --epochs 3 -- more": "`tfimg run`: 'train.py' is not an option. A "
-    "program goes after `--`: `tfimg run a -e X=1 -v=a:b -wb --gpus=all -t -- train.py --epochs 3 more`.",
-    "run a --epochs 3 train.py": "`tfimg run` has no option --epochs. Did you mean --ipc? `tfimg run --help` lists its options.",
+    "program goes after `--`: `tfimg run a -e X=1 -v=a:b -wb --gpus=all -t -- python train.py --epochs 3 more`.",
+    "run a --epochs 3 train.py": "`tfimg run` has no option --epochs. Did you mean --ipc? `tfimg run --help` "
+    "lists its options.",
     "shell a ls -l": "`tfimg shell` starts bash, and 'ls' is not an option. A program goes after `--`: `tfimg run a -- "
     "ls -l`.",
     "cloud-init --cloud gcp --image a/b --public-key x": "`tfimg cloud-init` needs one of --jupyter and --command. "
