@@ -234,8 +234,8 @@ class BatchFailed(TfimgError, exit_code=ExitCode.BUILD):
     """Several images of a run could not be built; the message gives the reason for each."""
 
 
-class BatchRunning(TfimgError, exit_code=ExitCode.BUILD):
-    """Another run over several images is active on this machine."""
+class BuildRunning(TfimgError, exit_code=ExitCode.BUILD):
+    """Another process is building the image."""
 
 
 class InvalidWheel(TfimgError, exit_code=ExitCode.BUILD):

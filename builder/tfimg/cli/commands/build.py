@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tfimg.build.batch import build_many
+from tfimg.build.batch import Batch, plan_batch
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
 from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
 from tfimg.build.source_wheels import WheelMaker, add_direct_wheels, resolve_with_wheels
@@ -30,7 +32,7 @@ from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.progress import render_events
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
-from tfimg.core.errors import UsageError
+from tfimg.core.errors import Interrupted, UsageError
 from tfimg.core.events import Event
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
@@ -44,6 +46,7 @@ from tfimg.recipe.additions import list_missing_system_packages
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.plan import Plan
 from tfimg.recipe.requirements import select_sources, with_wheels
+from tfimg.recipe.shards import make_shard_image, predict_disk, predict_load
 from tfimg.registry.reference import parse_repository
 from tfimg.validation.report import level_words
 from tfimg.validation.run import CheckSelection
@@ -63,6 +66,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
     """
 
     all: bool = flag("every image of the matrix")
+    yes: bool = flag("build many images without a question, which is asked on a terminal alone", name=("--yes", "-y"))
     recorded: int | None = option(
         "N images with records, other ones each day: build them again, compare them with it, and tag none",
         "N",
@@ -240,11 +244,36 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
     ) -> BatchResult:
         settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
         with render_events(context) as on_event:
-            batch = build_many(project, engines, settings, specs, on_event)
+            batch = plan_batch(project, engines, settings, specs, on_event)
+        if len(batch.plans) > 1:
+            self._confirm(context, project, batch)
+        with render_events(context) as on_event:
+            ended = batch.build(on_event)
         for name in self.report:
-            write_atomically(Path(name), format_summary(batch, name))
-        context.print_result({"event": "summary", "identifier": None, **batch.to_json()}, batch.summary)
-        return batch
+            write_atomically(Path(name), format_summary(ended, name))
+        context.print_result({"event": "summary", "identifier": None, **ended.to_json()}, ended.summary)
+        return ended
+
+    def _confirm(self, context: Context, project: Project, batch: Batch) -> None:
+        """Say what many images take, and ask on a terminal. Raises `Interrupted` for no."""
+        specs, packed = [plan.spec for plan in batch.plans], batch.builders[0].capabilities.accepts_layers
+        images = [make_shard_image(spec, project.locks.read_predictable(spec)) for spec in specs]
+        disk = predict_disk(images, bases=len({spec.base.image for spec in specs}), packed=packed)
+        free = batch.builders[0].engine.find_free_bytes()
+        room = f" ({free / 1e9:.0f} GB are free)" if free is not None else ""
+        variant = f" --variant {self.variant}" if self.variant else ""
+        is_release = len(self.patterns) == 1 and re.fullmatch(r"[0-9.]+", self.patterns[0])
+        one = f"--tf {self.patterns[0]}{variant}" if is_release else specs[0].identifier
+        text = (
+            f"{len(specs)} images to build: up to {predict_load(images) / 1e9:.1f} GB of wheels to load, and about "
+            f"{disk / 1e9:.0f} GB of disk{room}.\n`tfimg build {one}` builds one."
+        )
+        if self.yes or context.json or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+            context.say(text)
+            return
+        print(f"{text}\nBuild all {len(specs)}? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Interrupted("Nothing was built.", next_step="--yes builds them without a question.")
 
 
 def _print_result(result: BuildResult) -> None:
