@@ -561,6 +561,7 @@ def test_a_build_that_passes_is_tagged_and_reported(tfimg: CliRunner, engine: Fa
         "size": "0 MB unpacked, 0 MB compressed (zstd)",
         "checks": "2 passed in 0 s",
         "level": "validated",
+        "run": "tfimg run tfimg/tensorflow:2.15.1-cpu-py3.11 -- python",
     }
 
 
@@ -664,6 +665,15 @@ def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engi
         ended = tfimg(*BUILD)
         assert (ended.code, engine.names) == (code, {})
         assert ended.stderr.splitlines()[-1] == f"tfimg: {sentence}"
+
+
+def test_an_interrupted_suite_says_how_far_it_came(tfimg: CliRunner, engine: FakeEngine) -> None:
+    engine.run_output = [*make_output(SUITE, START_A, end("a"), START_B)[:-1], KeyboardInterrupt()]
+    ended = tfimg(*BUILD)
+    assert (ended.code, ended.stderr.splitlines()[-1]) == (
+        130, "tfimg: Stopped the suite of 2.15.1-cpu-py3.11 after 1 check. Run the same command again."
+    )  # fmt: skip
+    assert (engine.names, engine.open_containers) == ({}, 0)
 
 
 def test_a_record_is_kept_in_the_checkout_on_demand(

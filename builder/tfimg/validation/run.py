@@ -424,7 +424,8 @@ def validate(
 ) -> Report:
     """Run the suite in a container without network, as the image's own user.
 
-    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none.
+    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none; `KeyboardInterrupt`
+    with a text for users.
     """
     start, stream = time.monotonic(), EventStream(nonce=secrets.token_hex(8))
     with closing(_run(engine, _container(request, stream.nonce))) as output:
@@ -434,6 +435,11 @@ def validate(
                     on_event(event)
         except TimeoutError:
             stream.timed_out = True
+        except KeyboardInterrupt:
+            count = len(stream.results)
+            raise KeyboardInterrupt(
+                f"Stopped the suite of {request.spec.identifier} after {count} check{'' if count == 1 else 's'}."
+            ) from None
     if request.selection != ALL_CHECKS and not stream.plan.checks:
         said = re.search(r"no check (of this image is named|is selected).*", " ".join(stream.errors))
         if said:

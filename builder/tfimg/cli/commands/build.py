@@ -12,7 +12,7 @@ from typing import Literal
 
 from tfimg.build.batch import Batch, plan_batch
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
-from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
+from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, ImageResult, format_summary, raise_for_results
 from tfimg.build.source_wheels import WheelMaker, add_direct_wheels, resolve_with_wheels
 from tfimg.cli.commands.publish import publish_images
 from tfimg.cli.commands.validate import check_report_files, write_reports
@@ -39,6 +39,7 @@ from tfimg.core.levels import Level
 from tfimg.core.text import format_size
 from tfimg.engine.buildx import parse_cache_options
 from tfimg.engine.interface import Engine
+from tfimg.matrix.devices import CPU, GPU
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages
 from tfimg.project.project import Project
 from tfimg.publish.publisher import Publisher
@@ -251,7 +252,9 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             ended = batch.build(on_event)
         for name in self.report:
             write_atomically(Path(name), format_summary(ended, name))
-        context.print_result({"event": "summary", "identifier": None, **ended.to_json()}, ended.summary)
+        run = _format_run(specs[0], ended.results[0]) if len(specs) == 1 else None
+        text = f"{ended.summary}\nrun  {run}" if run else ended.summary
+        context.print_result({"event": "summary", "identifier": None, **ended.to_json()}, text)
         return ended
 
     def _confirm(self, context: Context, project: Project, batch: Batch) -> None:
@@ -288,8 +291,19 @@ def _print_result(result: BuildResult) -> None:
             "size": f"{unpacked} unpacked, {compressed} compressed ({compression})",
             "checks": f"{len(report.results)} passed in {report.seconds:.0f} s" if report else "none could run here",
             "level": level_words(report) if report else result.summary.level,
+            "run": _format_run(result.spec, result.summary),
         }
     )
+
+
+def _format_run(spec: ImageSpec, result: ImageResult) -> str | None:
+    """Return the command that runs an image on this machine; None for one that it cannot run, or that has no tag."""
+    on_device = result.level == Level.VALIDATED
+    if not result.tags or result.level == Level.BUILT or not (on_device or spec.device in (CPU, GPU)):
+        return None
+    start = {"jupyter": "jupyter", "dev": "shell"}.get(spec.variant, "run")
+    device = "" if on_device or spec.device == CPU else " --no-gpu"
+    return f"tfimg {start} {result.tags[0]}{device}{' -- python' if start == 'run' else ''}"
 
 
 def _say_missing(context: Context, spec: ImageSpec) -> None:
