@@ -30,6 +30,7 @@ from tfimg.cli.options import (
 )
 from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.progress import render_events
+from tfimg.cli.output.streams import fold_lines
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import Interrupted, UsageError
@@ -67,7 +68,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
     """
 
     all: bool = flag("every image of the matrix")
-    yes: bool = flag("build many images without a question, which is asked on a terminal alone", name=("--yes", "-y"))
+    yes: bool = flag("build many images without the question that a terminal gets", name=("--yes", "-y"))
     recorded: int | None = option(
         "N images with records, other ones each day: build them again, compare them with it, and tag none",
         "N",
@@ -274,7 +275,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         if self.yes or context.json or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
             context.say(text)
             return
-        print(f"{text}\nBuild all {len(specs)}? [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"{fold_lines(text)}\nBuild all {len(specs)}? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise Interrupted("Nothing was built.", next_step="--yes builds them without a question.")
 
