@@ -395,7 +395,9 @@ def test_on_a_terminal_nothing_is_built_after_anything_else(
 
 
 @pytest.mark.parametrize("words", [[*MANY, "--yes"], [*MANY, "-y", "--quiet"], [*MANY, "--json"], ["build", THREE[0]]])
-def test_without_need_there_is_no_question(words: list[str], tfimg: CliRunner, terminal: Callable[[str], Terminal]) -> None:
+def test_without_need_there_is_no_question(
+    words: list[str], tfimg: CliRunner, terminal: Callable[[str], Terminal]
+) -> None:
     stdin = terminal("n\n")
     assert tfimg(*words).succeeded()
     assert stdin.read() == "n\n"

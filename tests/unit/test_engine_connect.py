@@ -104,7 +104,7 @@ def test_podman_has_cdi_alone(engine: DockerEngine, podman: _Podman, rootless: b
 def test_an_engine_on_the_same_machine_shares_its_files(
     different: str, engine: DockerEngine, podman: _Podman, tmp_path: Path
 ) -> None:
-    """Behind a local socket may be a virtual machine, another machine through SSH, or the host of this container."""
+    """Behind a local socket may be a virtual machine, another machine through SSH, or the host of a container."""
     engine.is_local = different != "host"
     podman.machine = "another" if different == "machine" else os.uname().nodename
     podman.root = str(tmp_path / "missing" if different == "root" else tmp_path)
