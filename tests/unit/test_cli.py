@@ -561,7 +561,7 @@ def test_a_build_that_passes_is_tagged_and_reported(tfimg: CliRunner, engine: Fa
         "size": "0 MB unpacked, 0 MB compressed (zstd)",
         "checks": "2 passed in 0 s",
         "level": "validated",
-        "run": "tfimg run tfimg/tensorflow:2.15.1-cpu-py3.11 -- python",
+        "run": "tfimg run tfimg/tensorflow:2.15 -- python",
     }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import CliRunner
+from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.suite_events import done_event, end, make_output, start, suite
@@ -341,6 +341,32 @@ def test_an_image_whose_steps_would_be_emulated_is_refused(tfimg: CliRunner, eng
     assert "Build it on a machine of linux/amd64 (--builder names one), or use --platform linux/arm64." in (
         tfimg("build", "--tf", "2.15.1", "--python", "3.11").refusal(4)
     )
+
+
+def run_lines(ended: CliResult) -> list[str]:
+    return [line.removeprefix("run ").strip() for line in ended.succeeded().stdout.splitlines() if line[:4] == "run "]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ([THREE[2]], "tfimg run tfimg/tensorflow:2.15 -- python"),
+        ([f"{THREE[2]}-jupyter"], "tfimg jupyter tfimg/tensorflow:2.15-jupyter"),
+        (["--tf", "2.15.1", "--variant", "dev"], "tfimg shell tfimg/tensorflow:2.15-dev"),
+        (["--tf", "2.15.1", "--variant", "slim"], "tfimg run tfimg/tensorflow:2.15-slim -- python"),
+        (["--tf", "2.15.1", "--cuda", "12"], "tfimg run tfimg/tensorflow:2.15-gpu --no-gpu -- python"),
+        (["--tf", "2.20", "--device", "tpu"], None),
+        (["2.15.1-cpu-py3.11-arm64"], None),
+        (MANY[1:], None),
+    ],
+)
+def test_a_build_of_one_image_ends_with_what_runs_it_here(
+    words: list[str], command: str | None, tfimg: CliRunner
+) -> None:
+    """The machine has no accelerator, and does not run arm64."""
+    assert run_lines(tfimg("build", *words)) == ([command] if command else [])
+    assert run_lines(tfimg("build", *words)) == ([command] if command else []), "also if it is unchanged"
+    assert '"run"' not in tfimg("build", *words, "--json").succeeded().stdout
 
 
 # Before many are built

@@ -304,7 +304,7 @@ def _format_run(spec: ImageSpec, result: ImageResult) -> str | None:
         return None
     start = {"jupyter": "jupyter", "dev": "shell"}.get(spec.variant, "run")
     device = "" if on_device or spec.device == CPU else " --no-gpu"
-    return f"tfimg {start} {result.tags[0]}{device}{' -- python' if start == 'run' else ''}"
+    return f"tfimg {start} {min(result.tags, key=len)}{device}{' -- python' if start == 'run' else ''}"
 
 
 def _say_missing(context: Context, spec: ImageSpec) -> None:
