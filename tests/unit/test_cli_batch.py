@@ -393,7 +393,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Terminal]:
         return sys.stdin  # type: ignore[return-value]
 
     monkeypatch.setattr("support.cli._TextStream.isatty", lambda _: True)
-    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
     return typed
 
 
@@ -420,12 +420,14 @@ def test_on_a_terminal_nothing_is_built_after_anything_else(
     assert (engine.built, engine.names) == ([], {})
 
 
-@pytest.mark.parametrize("words", [[*MANY, "--yes"], [*MANY, "-y", "--quiet"], [*MANY, "--json"], ["build", THREE[0]]])
+@pytest.mark.parametrize(
+    "words", [[*MANY, "--yes"], [*MANY, "-y", "--quiet"], [*MANY, "--json"], MANY, ["build", THREE[0]]]
+)
 def test_without_need_there_is_no_question(
     words: list[str], tfimg: CliRunner, terminal: Callable[[str], Terminal]
 ) -> None:
     stdin = terminal("n\n")
-    assert tfimg(*words).succeeded()
+    assert tfimg(*words, **({"CI": "true"} if words == MANY else {})).succeeded()
     assert stdin.read() == "n\n"
 
 

@@ -272,7 +272,8 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             f"{len(specs)} images to build: up to {predict_load(images) / 1e9:.1f} GB of wheels to load, and about "
             f"{disk / 1e9:.0f} GB of disk{room}.\n`tfimg build {one}` builds one."
         )
-        if self.yes or context.json or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        is_answered = self.yes or context.json or context.services.environ.get("CI")
+        if is_answered or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
             context.say(text)
             return
         print(f"{fold_lines(text)}\nBuild all {len(specs)}? [y/N] ", end="", file=sys.stderr, flush=True)
