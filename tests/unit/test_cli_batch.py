@@ -414,8 +414,9 @@ def test_on_a_terminal_nothing_is_built_after_anything_else(
     terminal(answer)
     ended = tfimg(*MANY, "--quiet")
     assert ended.code == 130
+    newline = "" if answer else "\n"
     assert ended.stderr == (
-        f"{ANNOUNCED}Build all 3? [y/N] tfimg: Nothing was built. --yes builds them without a question.\n"
+        f"{ANNOUNCED}Build all 3? [y/N] {newline}tfimg: Nothing was built. --yes builds them without a question.\n"
     )
     assert (engine.built, engine.names) == ([], {})
 

@@ -325,6 +325,7 @@ OWNER = ("--user", "1234:50", "--group-add", "0")
         (1234, 50, 0o755, {"rootless": True}, CONTAINER_ROOT),
         (1000, 1000, 0o755, {"rootless": True}, None),
         (1000, 1000, 0o757, {"rootless": True}, ()),
+        (0, 0, 0o755, {"rootless": True}, None),
     ],
 )  # fmt: skip
 def test_a_program_owns_what_it_writes_to_a_folder(
@@ -409,6 +410,9 @@ def test_a_folder_of_root_is_a_note(owners: Path, run: CliRunner, environment: T
         f"{owners}/root` gives the folder away; `-u 0` runs the program as root.\n"
     )
     assert run("cpu", "-v", f"{owners}/root:/work:ro", "-w", "/work").stderr == ""
+    assert isinstance(environment.docker, FakeEngine)
+    environment.docker.device_support = toolkit(rootless=True)  # whose root is another user
+    assert run("cpu", "-v", f"{owners}/root:/work", "-w", "/work").stderr == ""
     assert all("--user" not in argv for argv, _ in environment.handed_over)
 
 

@@ -204,7 +204,7 @@ def choose_owner(folder: os.stat_result, toolkit: DeviceSupport) -> tuple[str, .
     """
     is_open = bool(folder.st_mode & stat.S_IWOTH)
     if toolkit.rootless:  # its containers' users are others on the machine, but for the engine's own
-        if folder.st_uid == os.geteuid():
+        if folder.st_uid == os.geteuid() != 0:
             return KEEP_ID if toolkit.engine == "Podman" else CONTAINER_ROOT
         return () if is_open else None
     if folder.st_uid == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ from tfimg.core.text import format_size
 from tfimg.engine.buildx import parse_cache_options
 from tfimg.engine.interface import Engine
 from tfimg.matrix.devices import CPU, GPU
-from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages
+from tfimg.matrix.spec import EXTRA_SUFFIX, ExtraPackages, ImageSpec, with_extra_packages
 from tfimg.project.project import Project
 from tfimg.publish.publisher import Publisher
 from tfimg.recipe.additions import list_missing_system_packages
@@ -265,19 +266,26 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         disk = predict_disk(images, bases=len({spec.base.image for spec in specs}), packed=packed)
         free = batch.builders[0].engine.find_free_bytes()
         room = f" ({free / 1e9:.0f} GB are free)" if free is not None else ""
-        variant = f" --variant {self.variant}" if self.variant else ""
-        is_release = len(self.patterns) == 1 and re.fullmatch(r"[0-9.]+", self.patterns[0])
-        one = f"--tf {self.patterns[0]}{variant}" if is_release else specs[0].identifier
+        one = [specs[0].identifier.removesuffix(EXTRA_SUFFIX)]
+        if len(self.patterns) == 1 and re.fullmatch(r"\d+(\.\d+)+", self.patterns[0]):
+            one = ["--tf", self.patterns[0], *(["--variant", self.variant] if self.variant else [])]
+        command = shlex.join(["tfimg", "build", *one, *self.package_arguments(context, self.as_of)])
         text = (
             f"{len(specs)} images to build: up to {predict_load(images) / 1e9:.1f} GB of wheels to load, and about "
-            f"{disk / 1e9:.0f} GB of disk{room}.\n`tfimg build {one}` builds one."
+            f"{disk / 1e9:.0f} GB of disk{room}.\n`{command}` builds one."
         )
         is_answered = self.yes or context.json or context.services.environ.get("CI")
         if is_answered or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
             context.say(text)
             return
         print(f"{fold_lines(text)}\nBuild all {len(specs)}? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        answer = ""
+        try:
+            answer = sys.stdin.readline()
+        finally:
+            if not answer.endswith("\n"):  # the terminal has shown no line end
+                print(file=sys.stderr)
+        if answer.strip().lower() not in ("y", "yes"):
             raise Interrupted("Nothing was built.", next_step="--yes builds them without a question.")
 
 
