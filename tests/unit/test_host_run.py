@@ -344,8 +344,8 @@ def test_a_program_owns_what_it_writes_to_a_folder(
 
 @pytest.fixture
 def owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders `one`, `two` and `root`, of the users 1, 2 and root; a folder in them belongs to the same."""
-    ids = {"one": 1, "two": 2, "root": 0}
+    """Folders `one`, `two` and `root`, of the users 1, 2 and root; all may write to root's folder `open`."""
+    ids = {"one": 1, "two": 2, "root": 0, "open": 0}
     real = Path.stat
     for name in ids:
         (tmp_path / name / "in").mkdir(parents=True)
@@ -354,7 +354,8 @@ def owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         found = real(path, **options)
         for name, uid in ids.items():
             if path.is_relative_to(tmp_path / name):
-                return os.stat_result((stat.S_IFDIR | 0o755, *found[1:4], uid, uid, *found[6:]))
+                mode = stat.S_IFDIR | (0o1777 if name == "open" else 0o755)
+                return os.stat_result((mode, *found[1:4], uid, uid, *found[6:]))
         return found
 
     monkeypatch.setattr(Path, "stat", owned)
@@ -372,6 +373,8 @@ def owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("-v {0}/one:/one:ro -v {0}/two:/two", "2:2"),
         ("-v {0}/one:/one:z,ro -v {0}/two:/two -w /one", "1:1"),
         ("-v {0}/root:/root -v {0}/two:/two", "2:2"),
+        ("-v {0}/open:/open -v {0}/two:/two -w /open", "2:2"),
+        ("-v {0}/open:/open", None),
         ("-v {0}/one:/work:ro", None),
         ("-v one:/one -v {0}/two:/two -w /one", "2:2"),
         ("-v /one", None),
@@ -380,6 +383,7 @@ def owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--mount type=volume,source=one,target=/work -v {0}/two:/two", "2:2"),
         ("--docker-args=--volume={0}/one:/work", "1:1"),
         ("--docker-args='-v{0}/one:/work -w/work' -v {0}/two:/two", "1:1"),
+        ("--mount 'type=tmpfs\ntarget=/t' -v {0}/two:/two", "2:2"),
         ("--docker-args=-u5 -v {0}/one:/work", None),
         ("--docker-args=--userns=host -v {0}/one:/work", None),
     ],

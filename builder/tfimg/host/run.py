@@ -80,7 +80,7 @@ class RunOptions:
             if target and source.startswith(("/", ".")):  # as docker and podman tell a path from a name
                 yield Mount(Path(source), target, read_only="ro" in modes.split(","), option=f"-v {value}")
         for value in self.list_values("--mount"):
-            found = dict(field.partition("=")[::2] for field in next(csv.reader([value]), []))
+            found = dict(field.partition("=")[::2] for field in next(csv.reader(value.splitlines()), []))
             shown = found.get("source") or found.get("src")
             place = found.get("target") or found.get("destination") or found.get("dst")
             if found.get("type") == "bind" and shown and place:
@@ -173,8 +173,8 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
 def _folder_settings(options: RunOptions, toolkit: DeviceSupport) -> _Settings:
     """Return the user who owns the working folder, so that what the program writes belongs to that user.
 
-    It is the mount of the working directory, else the first that is not read-only; those that only root may write to
-    decide nothing. A user who is named stays.
+    It is the mount of the working directory, else the first that is not read-only; those of root decide nothing. A user
+    who is named stays.
     """
     mounts = [*options.list_mounts()]
     missing = tuple(problem for mount in mounts if (problem := mount.find_problem()))
@@ -185,16 +185,16 @@ def _folder_settings(options: RunOptions, toolkit: DeviceSupport) -> _Settings:
     around = [mount for mount in folders if PurePosixPath(workdir).is_relative_to(mount.target)]
     around.sort(key=lambda mount: len(PurePosixPath(mount.target).parts), reverse=True)
     candidates = [*around, *(mount for mount in folders if not mount.read_only)]
-    owners = [choose_owner(mount.source.stat(), toolkit) for mount in candidates]
-    flags = next((flags for flags in owners if flags is not None), None)
-    if flags is not None or not candidates or candidates[0].read_only or toolkit.rootless:
-        return _Settings(flags=flags or (), missing=missing)
-    folder = candidates[0].source
-    note = (
-        f"{folder} belongs to root, and the program runs as user {IMAGE_USER}, who may not write to it. "
-        f"`chown {IMAGE_USER} {shlex.quote(str(folder))}` gives the folder away; `-u 0` runs the program as root."
+    owned = [status for mount in candidates if (status := mount.source.stat()).st_uid]
+    if owned:
+        return _Settings(flags=choose_owner(owned[0], toolkit) or (), missing=missing)
+    notes = tuple(
+        f"{mount.source} belongs to root, and the program runs as user {IMAGE_USER}, who may not write to it. `chown "
+        f"{IMAGE_USER} {shlex.quote(str(mount.source))}` gives the folder away; `-u 0` runs the program as root."
+        for mount in candidates[:1]
+        if not (mount.read_only or toolkit.rootless) and choose_owner(mount.source.stat(), toolkit) is None
     )
-    return _Settings(notes=(note,), missing=missing)
+    return _Settings(notes=notes, missing=missing)
 
 
 def choose_owner(folder: os.stat_result, toolkit: DeviceSupport) -> tuple[str, ...] | None:
