@@ -360,7 +360,7 @@ def run_lines(ended: CliResult) -> list[str]:
         (MANY[1:], None),
     ],
 )
-def test_a_build_of_one_image_ends_with_what_runs_it_here(
+def test_a_build_of_one_image_ends_with_the_command_that_runs_it(
     words: list[str], command: str | None, tfimg: CliRunner
 ) -> None:
     """The machine has no accelerator, and does not run arm64."""
