@@ -185,9 +185,9 @@ def test_a_signal_ends_builds_and_checks_and_leaves_nothing(runs: Runs) -> None:
 def test_after_a_kill_the_same_command_goes_on_with_what_was_not_done(runs: Runs) -> None:
     runs.change(hanging=(SECOND,), slow=(THIRD,))
     with runs.building(*THREE, events=BUILDING_AND_CHECKING) as child:
-        other = runs.build(FIRST)
-        message = "a second run does not disturb the first"
-        assert (other.code, str(child.pid) in other.stderr) == (12, True), message
+        other = runs.build(FIRST, SECOND)
+        assert (other.code, other.statuses) == (12, {FIRST: "unchanged", SECOND: "failed"})
+        assert f"{SECOND} is being built already, by process {child.pid}." in other.stderr
         child.kill()
         child.wait()
     assert runs.candidates() != []

@@ -29,8 +29,7 @@ from tfimg.core.process import start_daemon
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import Exit, Line, RunRequest
-from tfimg.host.jupyter import KEEP_ID
-from tfimg.host.run import RunOptions, plan_run
+from tfimg.host.run import KEEP_ID, RunOptions, plan_run
 from tfimg.host.survey import TargetHost
 from tfimg.project.project import Project
 from tfimg.project.services import Services

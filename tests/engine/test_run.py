@@ -1,5 +1,6 @@
 """`tfimg run` on a real engine: what a program in a container is given, and what its end leaves behind."""
 
+import os
 import secrets
 import signal
 import subprocess
@@ -45,6 +46,16 @@ def test_options_reach_the_container(built: Built, tmp_path: Path) -> None:
     options = ("-v", f"{tmp_path}:/work:ro", "-w", "/work", "-e", "X=-y", "-u", "4321:4321", "--shm-size", "128m")
     ended = run_tfimg("run", built.name, *options, "--", "python", "-c", program)
     assert (ended.code, ended.stdout) == (0, "/work shown -y 4321\n"), ended.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_program_owns_what_it_writes(built: Built, tmp_path: Path) -> None:
+    os.chown(tmp_path, 4321, 4322)
+    program = 'touch new && echo "$(id -u) $(id -g)" && touch "$HOME/new"'
+    ended = run_tfimg("run", built.name, "-v", f"{tmp_path}:/work", "-w", "/work", "--", "sh", "-c", program)
+    assert (ended.code, ended.stdout) == (0, "4321 4322\n"), ended.stderr
+    written = (tmp_path / "new").stat()
+    assert (written.st_uid, written.st_gid) == (4321, 4322)
 
 
 def test_an_interrupt_leaves_no_container(built: Built, engine: DockerEngine) -> None:

@@ -163,5 +163,7 @@ def test_several_are_listed_up_to_a_bound() -> None:
 
 def test_an_interruption_is_reported_before_anything_else() -> None:
     other = replace(FAILED, failure=BuildError("No.", next_step=""))
-    with pytest.raises(Interrupted):
+    with pytest.raises(
+        Interrupted, match=r"^Stopped\. 3 images: 1 failed, 1 unbuildable, 1 interrupted\. Run the same"
+    ):
         raise_for_results([other, INTERRUPTED, UNBUILDABLE])

@@ -417,6 +417,14 @@ MISSPELT = {
     "resolve --explain=yes": "`tfimg resolve`: --explain takes no value. For example: `tfimg resolve --tf 2.15 --cuda "
     "12 --json`. `tfimg resolve --help` lists its options.",
     "run a --gpus 0 --no-gpu": "`tfimg run`: --gpus and --no-gpu cannot be combined. Leave out all but one.",
+    "run a python -c 'x y' -w": "`tfimg run`: 'python' is not an option. A program goes after `--`: `tfimg run a -- "
+    "python -c 'x y' -w`.",
+    "run a -e X=1 -v=a:b -wb --gpus=all -t train.py --epochs 3 -- more": "`tfimg run`: 'train.py' is not an option. A "
+    "program goes after `--`: `tfimg run a -e X=1 -v=a:b -wb --gpus=all -t -- python train.py --epochs 3 more`.",
+    "run a --epochs 3 train.py": "`tfimg run` has no option --epochs. Did you mean --ipc? `tfimg run --help` "
+    "lists its options.",
+    "shell a ls -l": "`tfimg shell` starts bash, and 'ls' is not an option. A program goes after `--`: `tfimg run a -- "
+    "ls -l`.",
     "cloud-init --cloud gcp --image a/b --public-key x": "`tfimg cloud-init` needs one of --jupyter and --command. "
     "`tfimg cloud-init --help` describes them.",
     "resolve --device npu": "`tfimg resolve`: --device 'npu' is not one of cpu, gpu, tpu. For example: `tfimg resolve "
@@ -557,6 +565,7 @@ def test_a_build_that_passes_is_tagged_and_reported(tfimg: CliRunner, engine: Fa
         "size": "0 MB unpacked, 0 MB compressed (zstd)",
         "checks": "2 passed in 0 s",
         "level": "validated",
+        "run": "tfimg run tfimg/tensorflow:2.15 -- python",
     }
 
 
@@ -660,6 +669,15 @@ def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engi
         ended = tfimg(*BUILD)
         assert (ended.code, engine.names) == (code, {})
         assert ended.stderr.splitlines()[-1] == f"tfimg: {sentence}"
+
+
+def test_an_interrupted_suite_says_how_far_it_came(tfimg: CliRunner, engine: FakeEngine) -> None:
+    engine.run_output = [*make_output(SUITE, START_A, end("a"), START_B)[:-1], KeyboardInterrupt()]
+    ended = tfimg(*BUILD)
+    assert (ended.code, ended.stderr.splitlines()[-1]) == (
+        130, "tfimg: Stopped the suite of 2.15.1-cpu-py3.11 after 1 check. Run the same command again."
+    )  # fmt: skip
+    assert (engine.names, engine.open_containers) == ({}, 0)
 
 
 def test_a_record_is_kept_in_the_checkout_on_demand(

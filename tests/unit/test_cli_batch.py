@@ -1,9 +1,11 @@
 """Many images by one command, in process: what is made, what is left alone, what it says and how it ends."""
 
+import io
 import json
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import CliRunner
+from support.cli import CliResult, CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine, stored_image
 from support.suite_events import done_event, end, make_output, start, suite
@@ -341,6 +343,120 @@ def test_an_image_whose_steps_would_be_emulated_is_refused(tfimg: CliRunner, eng
     )
 
 
+def run_lines(ended: CliResult) -> list[str]:
+    return [line.removeprefix("run ").strip() for line in ended.succeeded().stdout.splitlines() if line[:4] == "run "]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ([THREE[2]], "tfimg run tfimg/tensorflow:2.15 -- python"),
+        ([f"{THREE[2]}-jupyter"], "tfimg jupyter tfimg/tensorflow:2.15-jupyter"),
+        (["--tf", "2.15.1", "--variant", "dev"], "tfimg shell tfimg/tensorflow:2.15-dev"),
+        (["--tf", "2.15.1", "--variant", "slim"], "tfimg run tfimg/tensorflow:2.15-slim -- python"),
+        (["--tf", "2.15.1", "--cuda", "12"], "tfimg run tfimg/tensorflow:2.15-gpu --no-gpu -- python"),
+        (["--tf", "2.20", "--device", "tpu"], None),
+        (["2.15.1-cpu-py3.11-arm64"], None),
+        (MANY[1:], None),
+    ],
+)
+def test_a_build_of_one_image_ends_with_the_command_that_runs_it(
+    words: list[str], command: str | None, tfimg: CliRunner
+) -> None:
+    """The machine has no accelerator, and does not run arm64."""
+    assert run_lines(tfimg("build", *words)) == ([command] if command else [])
+    assert run_lines(tfimg("build", *words)) == ([command] if command else []), "also if it is unchanged"
+    assert '"run"' not in tfimg("build", *words, "--json").succeeded().stdout
+
+
+# Before many are built
+
+ANNOUNCED = (
+    "3 images to build: up to 0.8 GB of wheels to load, and about 6 GB of disk (1000 GB are free).\n"
+    f"`tfimg build {THREE[0]}` builds one.\n"
+)
+
+
+class Terminal(io.StringIO):
+    """What a user types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Terminal]:
+    """Make the standard streams a terminal, on which a user has typed something."""
+
+    def typed(text: str) -> Terminal:
+        monkeypatch.setattr("sys.stdin", Terminal(text))
+        return sys.stdin  # type: ignore[return-value]
+
+    monkeypatch.setattr("support.cli._TextStream.isatty", lambda _: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    return typed
+
+
+@pytest.mark.parametrize("answer", ["y\n", "Yes\n"])
+def test_on_a_terminal_many_images_are_built_after_a_yes(
+    answer: str, tfimg: CliRunner, terminal: Callable[[str], Terminal]
+) -> None:
+    terminal(answer)
+    ended = tfimg(*MANY).succeeded()
+    assert f"{ANNOUNCED}Build all 3? [y/N] " in ended.stderr
+    assert ended.stdout.partition(" in ")[0] == "3 images: 3 built"
+
+
+@pytest.mark.parametrize("answer", ["\n", "", "n\n", "yess\n"])
+def test_on_a_terminal_nothing_is_built_after_anything_else(
+    answer: str, tfimg: CliRunner, engine: FakeEngine, terminal: Callable[[str], Terminal]
+) -> None:
+    terminal(answer)
+    ended = tfimg(*MANY, "--quiet")
+    assert ended.code == 130
+    newline = "" if answer else "\n"
+    assert ended.stderr == (
+        f"{ANNOUNCED}Build all 3? [y/N] {newline}tfimg: Nothing was built. --yes builds them without a question.\n"
+    )
+    assert (engine.built, engine.names) == ([], {})
+
+
+@pytest.mark.parametrize(
+    "words", [[*MANY, "--yes"], [*MANY, "-y", "--quiet"], [*MANY, "--json"], MANY, ["build", THREE[0]]]
+)
+def test_without_need_there_is_no_question(
+    words: list[str], tfimg: CliRunner, terminal: Callable[[str], Terminal]
+) -> None:
+    stdin = terminal("n\n")
+    assert tfimg(*words, **({"CI": "true"} if words == MANY else {})).succeeded()
+    assert stdin.read() == "n\n"
+
+
+def test_without_a_terminal_many_images_are_announced_and_built(
+    tfimg: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert tfimg(*MANY).succeeded().stderr.startswith(ANNOUNCED)
+
+
+def test_only_what_is_to_be_built_counts(tfimg: CliRunner, engine: FakeEngine) -> None:
+    tfimg("build", THREE[0])
+    assert "\n2 images to build: up to 0.5 GB of wheels to load, " in tfimg(*MANY).succeeded().stderr
+    assert "to build" not in tfimg(*MANY).succeeded().stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "one"),
+    [
+        (["2.15.1", "--variant", "slim"], "--tf 2.15.1 --variant slim"),
+        (["2.15.?-cpu-py3.11"], "2.15.0-cpu-py3.11"),
+        (["2.15.1-cpu-py3.11", "2.15.1-cpu-py3.10"], "2.15.1-cpu-py3.10"),
+    ],
+)
+def test_the_form_that_builds_one_image_is_named(words: list[str], one: str, tfimg: CliRunner) -> None:
+    assert f"\n`tfimg build {one}` builds one.\n" in tfimg("build", *words).stderr
+
+
 # What a run leaves behind, and what another finds
 
 
@@ -357,13 +473,21 @@ def test_what_a_killed_run_left_is_removed_and_what_others_build_is_not(tfimg: C
     assert [*locks.iterdir()] == []
 
 
-def test_a_second_run_is_refused_while_the_first_runs(tfimg: CliRunner, engine: FakeEngine) -> None:
-    lock = tfimg.state / "batch/lock"
+def test_an_image_that_another_process_builds_is_refused_and_no_other(tfimg: CliRunner, engine: FakeEngine) -> None:
+    tfimg("build", THREE[1]).succeeded()
+    engine.names.clear()
+    (lock,) = (tfimg.state / "batch/locks").iterdir()
     with try_lock(lock):
-        message = tfimg(*MANY).refusal(12)
-    assert message.startswith(f"Another build of many images is running: process {os.getpid()} has locked {lock}.")
-    assert engine.built == []
-    assert tfimg(*MANY).code == 0
+        ended = tfimg(*MANY, "--json")
+        single = tfimg("build", "--tf", "2.15.1", "--python", "3.10")
+        elsewhere = tfimg("build", THREE[1], "--repository", "team/tensorflow").code
+    assert ended.statuses == dict(zip(THREE, ["built", "failed", "built"], strict=True))
+    assert (ended.code, ended.documents[-1]["error"], single.code, elsewhere) == (12, "BuildRunning", 12, 0)
+    assert single.stderr.splitlines()[-1] == (
+        f"tfimg: {THREE[1]} is being built already, by process {os.getpid()}. Wait until that ends, or set TFIMG_STATE "
+        "to another state folder."
+    )
+    assert tfimg(*MANY, "--json").statuses == dict(zip(THREE, ["unchanged", "built", "unchanged"], strict=True))
 
 
 def test_ctrl_c_ends_what_runs_and_the_next_run_goes_on(tfimg: CliRunner, environment: TestEnvironment) -> None:

@@ -2,7 +2,9 @@
 
 import ast
 import io
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -276,3 +278,27 @@ def test_no_module_passes_the_escaping() -> None:
             }:  # fmt: skip
                 found.append(f"{file.name}: {ast.unparse(node)}")
     assert found == []
+
+
+ENDING = """
+import os, signal, sys, time
+from tfimg.cli import _interrupt
+signal.signal(signal.SIGINT, _interrupt)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("seconds", "on_terminal", "said"), [(2, True, True), (0, True, False), (2, False, False)])
+def test_a_terminal_shows_that_an_interrupted_program_is_stopping(seconds: int, on_terminal: bool, said: bool) -> None:
+    ours, theirs = os.openpty() if on_terminal else os.pipe()
+    subprocess.run([sys.executable, "-c", ENDING, str(seconds)], stderr=theirs, check=True)
+    os.write(theirs, b".")
+    shown = b""
+    while not shown.endswith(b"."):
+        shown += os.read(ours, 1000)
+    assert shown == (b"Stopping what runs\r\n." if said else b".")
+    os.close(ours)
+    os.close(theirs)

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from tfimg.core.errors import (
     EngineError,
     EngineUnavailable,
     HalfTransferred,
+    LostSession,
     NetworkError,
     TfimgError,
     UsageError,
@@ -222,6 +224,18 @@ def test_secrets_reach_buildx_through_its_environment(docker: Docker, tmp_path: 
     env = docker(f'printf %s "$TFIMG_NETWORK_SECRET" > {tmp_path}/seen')
     list(build(order(), env=env))
     assert (tmp_path / "seen").read_text() == order().secret_env["TFIMG_NETWORK_SECRET"]
+
+
+@pytest.mark.parametrize(("failures", "error"), [(2, None), (3, LostSession)])
+def test_a_build_that_loses_a_session_runs_again(
+    failures: int, error: type[BuildError] | None, docker: Docker, tmp_path: Path
+) -> None:
+    count = f"echo >> {tmp_path}/runs; test $(wc -l < {tmp_path}/runs) -gt {failures}"
+    said = "ERROR: failed to solve: no active session for q0lf: context deadline exceeded"
+    env = docker(f"{count} || {{ echo '{said}' >&2; exit 1; }}")
+    with pytest.raises(error) if error else nullcontext():
+        list(build(order(), env=env))
+    assert len((tmp_path / "runs").read_text()) == 3
 
 
 def test_a_consumer_that_stops_ends_the_program(docker: Docker, tmp_path: Path) -> None:

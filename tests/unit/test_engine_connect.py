@@ -1,6 +1,7 @@
 """Podman behind its Docker-compatible socket: answers of 4.3.1 and 5.4.2, and where its socket is looked for."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ class _Podman:
 
     version: str = "5.4.2"
     rootless: bool = False
+    machine: str = ""
+    root: str = "/var/lib/containers/storage"
     digests: tuple[str, ...] = (MANIFEST,)
     stream: tuple[Mapping[str, Any], ...] = ()
     requested: list[str] = field(default_factory=list)
@@ -45,7 +48,7 @@ class _Service(AnyMethod):
             self._send(
                 {
                     "ServerVersion": podman.version, "Rootless": podman.rootless, "Runtimes": {"crun": {}, "runc": {}},
-                    "DockerRootDir": "/var/lib/containers/storage",
+                    "Name": podman.machine, "DockerRootDir": podman.root,
                 }
             )  # fmt: skip
         elif path.endswith("/images/create"):
@@ -95,6 +98,17 @@ def test_podman_has_cdi_alone(engine: DockerEngine, podman: _Podman, rootless: b
     found = engine.get_device_support()
     assert (found.engine, found.version, found.rootless) == ("Podman", "5.4.2", rootless)
     assert (found.runtimes, found.cdi_folders) == (("crun", "runc"), ("/etc/cdi", "/var/run/cdi"))
+
+
+@pytest.mark.parametrize("different", ["nothing", "machine", "root", "host"])
+def test_an_engine_on_the_same_machine_shares_its_files(
+    different: str, engine: DockerEngine, podman: _Podman, tmp_path: Path
+) -> None:
+    """Behind a local socket may be a virtual machine, another machine through SSH, or the host of a container."""
+    engine.is_local = different != "host"
+    podman.machine = "another" if different == "machine" else os.uname().nodename
+    podman.root = str(tmp_path / "missing" if different == "root" else tmp_path)
+    assert engine.get_device_support().shares_files is (different == "nothing")
 
 
 def test_an_image_is_identified_by_its_manifest_if_it_has_one(engine: DockerEngine, podman: _Podman) -> None:

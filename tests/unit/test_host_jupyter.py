@@ -20,7 +20,7 @@ from support.memory_engine import FakeEngine, stored_image, toolkit
 from support.programs import program
 from tfimg.core.errors import EngineUnavailable, MissingVariant, NotebookFailed, PortInUse, UnsuitableHost, UsageError
 from tfimg.engine.interface import LocalImage
-from tfimg.host.jupyter import Notebook, choose_port, choose_user, find_newest, find_writer, plan_notebook, serve
+from tfimg.host.jupyter import Notebook, choose_port, find_newest, map_user, plan_notebook, serve
 from tfimg.host.run import RunOptions
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.schema import Matrix
@@ -100,26 +100,18 @@ def test_a_free_port_is_found_and_one_in_use_is_refused() -> None:
     assert 1024 <= choose_port(None) < 65536
 
 
-def test_the_container_runs_as_who_may_write_to_the_folder() -> None:
-    writers = {
-        (1000, 1000, 0o700): 1000, (1234, 1000, 0o770): 1000, (0, 0, 0o777): 1000, (1234, 1234, 0o755): 1234,
-        (1234, 1000, 0o755): 1234, (0, 0, 0o755): 0, (1000, 1000, 0o555): None, (1234, 1234, 0o570): None,
-    }  # fmt: skip
-    assert {folder: find_writer(*folder) for folder in writers} == writers
-
-
 def test_a_folder_of_root_and_what_is_no_usable_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"-v /: the folder belongs to root.*`chown 1000 /`"):
-        choose_user(Path("/"))
+        map_user(Path("/"), toolkit())
     with pytest.raises(UsageError, match="No such file or directory"):
-        choose_user(tmp_path / "missing")
+        map_user(tmp_path / "missing", toolkit())
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="it is not a folder"):
-        choose_user(tmp_path / "file")
+        map_user(tmp_path / "file", toolkit())
     (tmp_path / "a:b").mkdir()
     (tmp_path / "a:b").chmod(0o777)
     with pytest.raises(UsageError, match="a:b is not a usable folder: its path has a colon"):
-        choose_user(tmp_path / "a:b")
+        map_user(tmp_path / "a:b", toolkit())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -128,7 +120,7 @@ def test_a_folder_that_its_owner_may_not_write_to_is_refused(tmp_path: Path) -> 
     os.chown(tmp_path, 1000, 1000)
     tmp_path.chmod(0o555)
     with pytest.raises(UsageError, match=rf"-v {tmp_path}: its owner may not write to it. `chmod u\+w {tmp_path}`"):
-        choose_user(tmp_path)
+        map_user(tmp_path, toolkit())
 
 
 Plan = Callable[..., str]

@@ -1,7 +1,11 @@
 """The docker command for each device on machines that have what it needs, and on those that do not."""
 
+import os
+import shlex
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +23,7 @@ from tfimg.core.errors import (
     WrongDevice,
 )  # fmt: skip
 from tfimg.engine.interface import DeviceSupport
-from tfimg.host.run import RunOptions, RunPlan, plan_run
+from tfimg.host.run import CONTAINER_ROOT, KEEP_ID, RunOptions, RunPlan, choose_owner, plan_run
 from tfimg.host.survey import Host, TargetHost
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
@@ -54,9 +58,9 @@ def test_a_cpu_image_needs_nothing(plan: Plan) -> None:
 
 
 def test_program_and_options_are_passed_on(plan: Plan) -> None:
-    options = ("--volume", "/a:/b", "--user", "0")
+    options = ("--volume", "a:/b", "--user", "0")
     expected = line(plan(CPU, terminal=True, shm_size="2g", options=options, program=("ls", "-l")))
-    assert expected == "docker run --rm --interactive --tty --shm-size 2g --volume /a:/b --user 0 image ls -l"
+    assert expected == "docker run --rm --interactive --tty --shm-size 2g --volume a:/b --user 0 image ls -l"
     assert line(plan(CPU, interactive=False)) == "docker run --rm image"
 
 
@@ -275,20 +279,20 @@ def run(tfimg: CliRunner) -> CliRunner:
 
 
 def test_run_becomes_docker_on_the_engine_that_was_chosen(run: CliRunner, environment: TestEnvironment) -> None:
-    words = ("-v", "/a:/b", "-e", "X=1", "-w", "/b", "--", "python", "-c", "x", "--", "-v")
+    words = ("-v", "a:/b", "-e", "X=1", "-w", "/b", "--", "python", "-c", "x", "--", "-v")
     assert run("cpu", *words).code == environment.docker_status
     ((argv, environ),) = environment.handed_over
-    expected = "--interactive --volume /a:/b --env X=1 --workdir /b cpu python -c x -- -v"
+    expected = "--interactive --volume a:/b --env X=1 --workdir /b cpu python -c x -- -v"
     assert " ".join(argv[3:]) == expected
     assert environ["DOCKER_HOST"] == "unix:///run/fake.sock"
     assert "DOCKER_CONTEXT" not in environ
 
 
 def test_options_of_which_a_container_has_one_are_passed_once(run: CliRunner, environment: TestEnvironment) -> None:
-    words = ("-v", "/a:/b", "-v", "/c:/d", "-u", "1", "-u", "2", "--name", "x", "--shm-size", "3g")
+    words = ("-v", "a:/b", "-v", "c:/d", "-u", "1", "-u", "2", "--name", "x", "--shm-size", "3g")
     assert run("cpu", *words).code == environment.docker_status
     ((argv, _),) = environment.handed_over
-    assert " ".join(argv[3:]) == "--interactive --shm-size 3g --volume /a:/b --volume /c:/d --user 2 --name x cpu"
+    assert " ".join(argv[3:]) == "--interactive --shm-size 3g --volume a:/b --volume c:/d --user 2 --name x cpu"
     assert run("--help").stdout.count("repeatable") == len(("--volume", "--mount", "--publish", "--env", "--env-file"))
 
 
@@ -300,6 +304,145 @@ def test_options_of_docker_run_keep_their_names(run: CliRunner, environment: Tes
         *("--interactive", "--tty", "--mount", "type=tmpfs,target=/t", "--network", "host", "--ipc", "host"),
         *("--env-file", "a.env", "--cap-add", "SYS_PTRACE", "--label", "a b", "cpu"),
     ]
+
+
+OWNER = ("--user", "1234:50", "--group-add", "0")
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "engine", "expected"),
+    [
+        (1234, 50, 0o755, {}, OWNER),
+        (1234, 50, 0o777, {}, OWNER),
+        (1000, 1000, 0o700, {}, ()),
+        (1000, 50, 0o755, {}, ("--user", "1000:50", "--group-add", "0")),
+        (0, 0, 0o755, {}, None),
+        (0, 0, 0o1777, {}, ()),
+        (0, 1000, 0o775, {}, ()),
+        (0, 50, 0o775, {}, None),
+        (1234, 50, 0o755, {"engine": "Podman"}, OWNER),
+        (1234, 50, 0o755, {"engine": "Podman", "rootless": True}, KEEP_ID),
+        (1234, 50, 0o755, {"rootless": True}, CONTAINER_ROOT),
+        (1000, 1000, 0o755, {"rootless": True}, None),
+        (1000, 1000, 0o757, {"rootless": True}, ()),
+        (0, 0, 0o755, {"rootless": True}, None),
+    ],
+)  # fmt: skip
+def test_a_program_owns_what_it_writes_to_a_folder(
+    owner: int,
+    group: int,
+    mode: int,
+    engine: dict[str, Any],
+    expected: tuple[str, ...] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rootless engine is that of user 1234."""
+    monkeypatch.setattr("os.geteuid", lambda: 1234)
+    folder = os.stat_result((stat.S_IFDIR | mode, 0, 0, 1, owner, group, 0, 0, 0, 0))
+    assert choose_owner(folder, toolkit(**engine)) == expected
+
+
+@pytest.fixture
+def owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders `one`, `two` and `root`, of the users 1, 2 and root; all may write to root's folder `open`."""
+    ids = {"one": 1, "two": 2, "root": 0, "open": 0}
+    real = Path.stat
+    for name in ids:
+        (tmp_path / name / "in").mkdir(parents=True)
+
+    def owned(path: Path, **options: Any) -> os.stat_result:
+        found = real(path, **options)
+        for name, uid in ids.items():
+            if path.is_relative_to(tmp_path / name):
+                mode = stat.S_IFDIR | (0o1777 if name == "open" else 0o755)
+                return os.stat_result((mode, *found[1:4], uid, uid, *found[6:]))
+        return found
+
+    monkeypatch.setattr(Path, "stat", owned)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "user"),
+    [
+        ("-v {0}/one:/one -v {0}/two:/two -w /two", "2:2"),
+        ("-v {0}/one:/one -v {0}/two:/two/ -w /two/deep", "2:2"),
+        ("-v {0}/one:/a -v {0}/two:/a/b -w /a/b/c", "2:2"),
+        ("-v {0}/one:/a -v {0}/two:/a/b -w /a", "1:1"),
+        ("-v {0}/one:/one -v {0}/two:/two", "1:1"),
+        ("-v {0}/one:/one:ro -v {0}/two:/two", "2:2"),
+        ("-v {0}/one:/one:z,ro -v {0}/two:/two -w /one", "1:1"),
+        ("-v {0}/root:/root -v {0}/two:/two", "2:2"),
+        ("-v {0}/open:/open -v {0}/two:/two -w /open", "2:2"),
+        ("-v {0}/open:/open", None),
+        ("-v {0}/one:/work:ro", None),
+        ("-v one:/one -v {0}/two:/two -w /one", "2:2"),
+        ("-v /one", None),
+        ("--mount type=bind,source={0}/one,target=/work,readonly -w /work", "1:1"),
+        ("--mount type=bind,src={0}/one,dst=/work,ro", None),
+        ("--mount type=volume,source=one,target=/work -v {0}/two:/two", "2:2"),
+        ("--docker-args=--volume={0}/one:/work", "1:1"),
+        ("--docker-args='-v{0}/one:/work -w/work' -v {0}/two:/two", "1:1"),
+        ("--mount 'type=tmpfs\ntarget=/t' -v {0}/two:/two", "2:2"),
+        ("--docker-args=-u5 -v {0}/one:/work", None),
+        ("--docker-args=--userns=host -v {0}/one:/work", None),
+    ],
+)
+def test_the_owner_is_that_of_the_working_folder(
+    options: str, user: str | None, owners: Path, run: CliRunner, environment: TestEnvironment
+) -> None:
+    assert run("cpu", *shlex.split(options.format(owners))).code == environment.docker_status
+    ((argv, _),) = environment.handed_over
+    *before, last = argv
+    assert last == "cpu"
+    if user:
+        assert before[-4:] == ["--user", user, "--group-add", "0"]
+    else:
+        assert "--user" not in before
+
+
+def test_a_user_who_is_named_stays(owners: Path, run: CliRunner, environment: TestEnvironment) -> None:
+    run("cpu", "-v", f"{owners}/one:/work", "-w", "/work", "-u", "5")
+    ((argv, _),) = environment.handed_over
+    assert " ".join(argv).endswith("--user 5 --workdir /work cpu")
+
+
+def test_a_folder_of_root_is_a_note(owners: Path, run: CliRunner, environment: TestEnvironment) -> None:
+    ended = run("cpu", "-v", f"{owners}/root:/work", "-w", "/work")
+    assert ended.stderr == (
+        f"Note: {owners}/root belongs to root, and the program runs as user 1000, who may not write to it. `chown 1000 "
+        f"{owners}/root` gives the folder away; `-u 0` runs the program as root.\n"
+    )
+    assert run("cpu", "-v", f"{owners}/root:/work:ro", "-w", "/work").stderr == ""
+    assert isinstance(environment.docker, FakeEngine)
+    environment.docker.device_support = toolkit(rootless=True)  # whose root is another user
+    assert run("cpu", "-v", f"{owners}/root:/work", "-w", "/work").stderr == ""
+    assert all("--user" not in argv for argv, _ in environment.handed_over)
+
+
+def test_a_missing_folder_is_refused_and_not_made(run: CliRunner, environment: TestEnvironment, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for missing in (f"{tmp_path}/ty po", f"{tmp_path}/file/in", "./no-such-folder"):
+        message = run("cpu", "-v", f"{missing}:/work").refusal(2)
+        path = missing.removeprefix("./")
+        assert message == (
+            f"-v {missing}:/work: this machine has no {path}. Correct the path, or make the folder: `mkdir -p "
+            f"{shlex.quote(path)}`."
+        )
+    assert run("cpu", "-u", "5", f"--docker-args=-v {tmp_path}/typo:/work").code == 2
+    assert environment.handed_over == []
+    assert "Missing: -v /typo:/x: this machine has no /typo." in run("cpu", "-v", "/typo:/x", "--dry-run").stderr
+    assert run("cpu", "-v", f"{tmp_path}/file:/ca.crt:ro", "-v", "typo:/named").code == environment.docker_status
+
+
+def test_of_an_engine_that_has_other_files_nothing_is_said(
+    owners: Path, run: CliRunner, environment: TestEnvironment
+) -> None:
+    assert isinstance(environment.docker, FakeEngine)
+    environment.docker.device_support = replace(toolkit(), shares_files=False)
+    assert run("cpu", "-v", "/typo:/a", "-v", f"{owners}/root:/work").code == environment.docker_status
+    ((argv, _),) = environment.handed_over
+    assert "--user" not in argv
 
 
 @pytest.mark.parametrize("line", ["alpine", "", "--label 'a"], ids=["an image", "nothing", "an open quote"])

@@ -20,6 +20,8 @@ from tfimg.recipe.shards import (
     make_ci_jobs,
     make_shard_image,
     make_single_shards,
+    predict_disk,
+    predict_load,
 )
 
 
@@ -117,6 +119,19 @@ def test_images_of_the_matrix_share_what_their_locks_share(specs: Sequence[Image
 
 
 Named = Callable[[str], ImageSpec]
+
+
+def test_a_wheel_of_tensorflow_is_loaded_for_each_python_and_a_library_once(named: Named, workspace: Workspace) -> None:
+    one, other = (
+        make_shard_image(named(name), workspace.read_lock(name))
+        for name in ("2.15.1-cuda12.2-py3.10", "2.15.1-cuda12.2-py3.11")
+    )
+    alone, libraries = predict_load([one]), 720_000_000 + 418_000_000 + 419_000_000 + 325_000_000
+    assert alone == libraries + 475_000_000 + 25_000_000 + 56_000_000
+    assert predict_load([one, other]) == alone + 475_000_000 + 18_000_000 + 18_000_000 + 8_000_000
+    # What was measured; see `tfimg.matrix.devices`.
+    assert predict_disk([one], bases=1, packed=True) == pytest.approx(9_700_000_000 + 600_000_000, rel=0.1)
+    assert predict_disk([one], bases=0, packed=False) == pytest.approx(16_000_000_000, rel=0.1)
 
 
 def count_users(specs: Sequence[ImageSpec], workspace: Workspace) -> dict[str, list[int]]:

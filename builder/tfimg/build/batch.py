@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,9 +21,9 @@ from tfimg.build import results
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, record_base
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import BatchRunning, EngineUnavailable, FileError, Interrupted, TfimgError, to_tfimg_error
+from tfimg.core.errors import EngineUnavailable, FileError, Interrupted, TfimgError, to_tfimg_error
 from tfimg.core.events import Event, ImageEvent, InfoEvent, OnEvent
-from tfimg.core.files import AlreadyLocked, try_lock, write_atomically
+from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
 from tfimg.engine.interface import Engine, LocalImage
@@ -144,67 +144,83 @@ IMAGES = TypeAdapter(tuple[LocalImage, ...])
 Inventories = Mapping[Builder, Sequence[LocalImage]]
 
 
-def build_many(
-    project: Project, engines: Sequence[Engine], settings: BuildSettings, specs: Sequence[ImageSpec], on_event: OnEvent
-) -> BatchResult:
-    """Build images, `Builder.jobs` at once on each engine; return a result for each, in order.
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Images that have to be built, and the results of those that need not or cannot be.
 
-    With `reuse_reports`, images that exist unchanged are not built. One run at a time for each state folder. Raises
-    `BatchRunning`, and `EngineUnavailable` if no engine answers.
+    `seconds` is how long it took to find out, `said` the messages about it.
     """
-    began = time.monotonic()
-    folder = project.services.state / "batch"
-    with _lock_batch(folder):
-        builders = _usable_builders(project, engines, settings, on_event)
-        with ThreadPoolExecutor(1) as pool:
-            # The engine takes as long to list its images as we take to know what they should be.
-            listing = pool.submit(_list_images, builders, folder / "images.json")
-            plans, results = list[Plan](), list[ImageResult]()
-            for spec in specs:
-                try:
-                    plans.append(project.plan(spec))
-                except TfimgError as error:
-                    results.append(failed_result(spec.identifier, error))
-        once, inventories, items = _once(on_event), listing.result(), list[Plan]()
-        by_name = {at: {name: image for image in images for name in image.names} for at, images in inventories.items()}
-        for plan in plans:
-            result = _find_unchanged(plan, by_name, once) if settings.reuse_reports else None
-            if result is None and settings.reuse_reports and settings.record_only:
-                result = _find_recorded(plan, inventories, once)
-            if result:
-                results.append(result)
-            else:
-                items.append(plan)
-        on_event(ImagesQueued(identifiers=tuple(plan.spec.identifier for plan in items)))
-        for result in results:
+
+    order: Sequence[str]
+    builders: Sequence[Builder]
+    plans: Sequence[Plan]
+    results: Sequence[ImageResult]
+    seconds: float
+    said: set[str]
+
+    def build(self, on_event: OnEvent) -> BatchResult:
+        """Build the images, `Builder.jobs` at once on each engine; return a result for each of all, in order."""
+        began, once, cancellation = time.monotonic(), _once(on_event, self.said), Cancellation()
+        on_event(ImagesQueued(identifiers=tuple(plan.spec.identifier for plan in self.plans)))
+        for result in self.results:
             on_event(result)
-        cancellation = Cancellation()
-        results += Schedule(
-            builders=builders,
+        schedule = Schedule(
+            builders=self.builders,
             attempt=partial(_build_item, cancellation=cancellation, on_event=once),
             on_event=once,
             cancellation=cancellation,
-        ).run(items)
-    order = {spec.identifier: number for number, spec in enumerate(specs)}
-    return BatchResult(
-        results=tuple(sorted(results, key=lambda result: order[result.identifier])),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        by_name = {result.identifier: result for result in (*self.results, *schedule.run(self.plans))}
+        return BatchResult(
+            results=tuple(by_name[identifier] for identifier in self.order),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=self.seconds + time.monotonic() - began,
+        )
+
+
+def build_many(
+    project: Project, engines: Sequence[Engine], settings: BuildSettings, specs: Sequence[ImageSpec], on_event: OnEvent
+) -> BatchResult:
+    """Build images; return a result for each, in order. See `plan_batch`."""
+    return plan_batch(project, engines, settings, specs, on_event).build(on_event)
+
+
+def plan_batch(
+    project: Project, engines: Sequence[Engine], settings: BuildSettings, specs: Sequence[ImageSpec], on_event: OnEvent
+) -> Batch:
+    """Find out which images have to be built: with `reuse_reports`, not those that exist unchanged.
+
+    Raises `EngineUnavailable` if no engine answers.
+    """
+    began, said = time.monotonic(), set[str]()
+    builders = _usable_builders(project, engines, settings, on_event)
+    with ThreadPoolExecutor(1) as pool:
+        # The engine takes as long to list its images as we take to know what they should be.
+        listing = pool.submit(_list_images, builders, project.services.state / "batch" / "images.json")
+        plans, results = list[Plan](), list[ImageResult]()
+        for spec in specs:
+            try:
+                plans.append(project.plan(spec))
+            except TfimgError as error:
+                results.append(failed_result(spec.identifier, error))
+    once, inventories, items = _once(on_event, said), listing.result(), list[Plan]()
+    by_name = {at: {name: image for image in images for name in image.names} for at, images in inventories.items()}
+    for plan in plans:
+        result = _find_unchanged(plan, by_name, once) if settings.reuse_reports else None
+        if result is None and settings.reuse_reports and settings.record_only:
+            result = _find_recorded(plan, inventories, once)
+        if result:
+            results.append(result)
+        else:
+            items.append(plan)
+    return Batch(
+        order=[spec.identifier for spec in specs],
+        builders=builders,
+        plans=items,
+        results=results,
         seconds=time.monotonic() - began,
+        said=said,
     )
-
-
-@contextmanager
-def _lock_batch(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder for one run at a time. Raises `BatchRunning` while another run holds it."""
-    file = folder / "lock"
-    try:
-        with try_lock(file):
-            yield
-    except AlreadyLocked as held:
-        raise BatchRunning(
-            f"Another build of many images is running: process {held} has locked {file}.",
-            next_step="Wait until it ends, or set TFIMG_STATE to another state folder.",
-        ) from None
 
 
 def _usable_builders(
@@ -335,9 +351,9 @@ def _build_item(plan: Plan, builder: Builder, *, cancellation: Cancellation, on_
         return failed_result(identifier, failure, seconds=time.monotonic() - began, engine=builder.name)
 
 
-def _once(on_event: OnEvent) -> OnEvent:
-    """Return a function that forwards events, but each message only once: many images give the same."""
-    texts, lock = set[str](), threading.Lock()
+def _once(on_event: OnEvent, texts: set[str]) -> OnEvent:
+    """Return a function that forwards events, but no message that is in `texts` already: many images give the same."""
+    lock = threading.Lock()
 
     def forward(event: Event) -> None:
         if isinstance(event, InfoEvent):

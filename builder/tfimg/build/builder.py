@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 import threading
@@ -322,12 +323,13 @@ class Builder:
     def build(self, image: ImageSpec | Plan, on_event: OnEvent = ignore) -> BuildResult:
         """Build, validate and tag an image.
 
-        Raises what planning and building raise, the verdict's error if the image is not green.
+        Raises what planning and building raise, `BuildRunning` if another process builds it, the verdict's error if the
+        image is not green.
         """
         began = time.monotonic()
         plan = image if isinstance(image, Plan) else self.project.plan(image)
         plan = replace(plan, tags=()) if self.settings.recheck else plan
-        with explain_errors(self.project.workspace.validation):
+        with explain_errors(self.project.workspace.validation), self._lock_image(plan):
             for setting in self.project.services.network.left_out:
                 on_event(InfoEvent(text=f"Not used: {setting}"))
             target = self._require_buildable(plan.spec, on_event)
@@ -351,6 +353,20 @@ class Builder:
                     )
                     on_event(result)
                 return result
+
+    @contextmanager
+    def _lock_image(self, plan: Plan) -> Iterator[None]:
+        """Hold the lock of an image in this engine, under these tags. Raises `BuildRunning`."""
+        identifier = plan.spec.identifier
+        place = hashlib.sha256(f"{self.host} {plan.tags[:1]}".encode()).hexdigest()[:16]
+        try:
+            with files.try_lock(self.project.services.state / "batch" / "locks" / f"{identifier}-{place}"):
+                yield
+        except files.AlreadyLocked as held:
+            raise errors.BuildRunning(
+                f"{identifier} is being built already, by process {held}.",
+                next_step="Wait until that ends, or set TFIMG_STATE to another state folder.",
+            ) from None
 
     def _require_buildable(self, spec: ImageSpec, on_event: OnEvent) -> TargetLevel:
         """Return the level to prove of an image, or raise before anything is built that the engine cannot build."""

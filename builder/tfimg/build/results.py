@@ -174,7 +174,7 @@ def raise_for_results(results: Sequence[ImageResult], *, needs_all: bool = True)
     if not needs_all and len(failed) < len(results):
         failed = [result for result in failed if result.status != "unbuildable"]
     if any(result.status == "interrupted" for result in failed):
-        raise errors.Interrupted(f"Interrupted. {count_words(results)}.", next_step=CONTINUE)
+        raise errors.Interrupted(f"Stopped. {count_words(results)}.", next_step=CONTINUE)
     errors.raise_for_failures(
         [(result.identifier, result.failure) for result in failed if result.failure],
         total=len(results),

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MAX_VALUE = 200
 """Characters of a value of the command line that a message repeats whole: two to three lines of a terminal."""
 
+SILENT_SECONDS = 1.0
+"""Time after an interruption from which on a terminal shows that the program is stopping."""
+
 _interrupted = False
 """Whether a signal interrupted the program: a library may have turned the interruption into another error."""
 
@@ -55,6 +58,12 @@ def entrypoint() -> NoReturn:
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     # All signals take the path of KeyboardInterrupt, so that every stage cleans up.
     global _interrupted
+    if sys.stderr.isatty() and not _interrupted:
+        import threading
+
+        notice = threading.Timer(SILENT_SECONDS, print, ["Stopping what runs"], {"file": sys.stderr, "flush": True})
+        notice.daemon = True
+        notice.start()
     _interrupted = True
     raise KeyboardInterrupt
 
@@ -78,14 +87,15 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
             # The reader of our output has exited, as `head` does.
             _leave_stdout()
             return 141
-        except KeyboardInterrupt:
-            return _report(Interrupted(), argv)
+        except KeyboardInterrupt as interruption:
+            return _report(Interrupted(*interruption.args), argv)
         except Exception as error:
             if environ.get("TFIMG_DEBUG") and not isinstance(error, TfimgError):
                 import traceback
 
                 traceback.print_exc()
-            return _report(Interrupted() if _interrupted else to_tfimg_error(error), argv)
+            is_other = _interrupted and not isinstance(error, Interrupted)
+            return _report(Interrupted() if is_other else to_tfimg_error(error), argv)
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:

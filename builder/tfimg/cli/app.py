@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
+import shlex
 from argparse import SUPPRESS, ArgumentError, ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,6 +116,9 @@ def list_members(group: str) -> list[str]:
     return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
 
 
+GLOBAL_FLAGS = {"--json", "--quiet", "-q"}  # of every command, also before its name
+
+
 def parse(argv: Sequence[str]) -> Command:
     """Return the command of a command line. Raises `UsageError`."""
     words, program = list(argv), []
@@ -121,8 +126,10 @@ def parse(argv: Sequence[str]) -> Command:
         cut = words.index("--")
         words, program = words[:cut], words[cut + 1 :]
     as_json, quiet = "--json" in words, bool({"--quiet", "-q"} & set(words))
-    words = [word for word in words if word not in {"--json", "--quiet", "-q"}]
+    words = [word for word in words if word not in GLOBAL_FLAGS]
     name = _command_name(words)
+    if name in ("run", "shell"):
+        _refuse_program(name, list(itertools.takewhile(lambda word: word != "--", argv)), program)
     command, rest = load_command(name), words[len(name.split()) :]
     if name == "run":
         values = {**_read_values(name, rest), "program": tuple(program)}
@@ -212,6 +219,28 @@ def _read_values(name: str, words: Sequence[str], more_arguments: Sequence[str] 
         elif parameter.is_required:
             raise _usage_error(name, f": {parameter.name} is missing")
     return values
+
+
+def _refuse_program(name: str, words: Sequence[str], program: Sequence[str]) -> None:
+    """Raise `UsageError` if a program follows the image without `--`: its options would be taken for tfimg's."""
+    options = {one: parameter for parameter in list_parameters(load_command(name)).values() for one in parameter.names}
+    arguments, numbered = 0, enumerate(words)
+    for number, word in numbered:
+        if not word.startswith("-"):
+            arguments += 1
+        elif found := options.get(word.partition("=")[0]) or options.get(word[:2]):
+            if word in found.names and not found.is_flag:
+                next(numbered, None)  # its value
+        else:
+            return  # an unknown option, which has an error of its own
+        if arguments > 2:  # the command and the image
+            rest = [*(["python"] if word.endswith(".py") else []), *words[number:], *program]
+            before = ("run" if one == name else one for one in words[:number] if one not in GLOBAL_FLAGS)
+            starts = " starts bash, and" if name == "shell" else ":"
+            raise UsageError(
+                f"`tfimg {name}`{starts} {word!r} is not an option.",
+                next_step=f"A program goes after `--`: `{shlex.join(['tfimg', *before, '--', *rest])}`.",
+            )
 
 
 def _read_options(

@@ -218,6 +218,10 @@ class HalfTransferred(BuildError):
     """The builder has half of a layer, from a build that was interrupted, and cannot take the rest."""
 
 
+class LostSession(BuildError):
+    """The builder has lost its connection to a client, such as a killed one with a build of the same steps."""
+
+
 class HashMismatchError(TfimgError, exit_code=ExitCode.BUILD):
     """The hash of a wheel differs from the lock, or from the one that was named with it."""
 
@@ -234,8 +238,8 @@ class BatchFailed(TfimgError, exit_code=ExitCode.BUILD):
     """Several images of a run could not be built; the message gives the reason for each."""
 
 
-class BatchRunning(TfimgError, exit_code=ExitCode.BUILD):
-    """Another run over several images is active on this machine."""
+class BuildRunning(TfimgError, exit_code=ExitCode.BUILD):
+    """Another process is building the image."""
 
 
 class InvalidWheel(TfimgError, exit_code=ExitCode.BUILD):

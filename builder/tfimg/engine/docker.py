@@ -167,6 +167,12 @@ SILENCE_SECONDS = 30.0  # after this time without output from buildx, its engine
 HALF_TRANSFERRED = "unsupported offset"
 """BuildKit's message about a layer of which it has half; see `tfimg.engine.handover`."""
 
+LOST_SESSION = "no active session for"
+"""BuildKit's message where a step that builds share waits for the client of one that was killed (docker/buildx issue
+456, moby/buildkit issue 6422; seen with 0.13). The next build takes over."""
+
+SESSION_ATTEMPTS = 3
+
 HAND_OVER = "layers, sent once more after an interrupted build"  # the step in which an engine takes layers as a whole
 
 CONNECTION_LOST = re.compile(
@@ -275,6 +281,10 @@ class DockerEngine:
             engine="Podman" if self.podman else "Docker",
             version=str(info.get("ServerVersion") or ""),
             rootless=bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ()),
+            # A forwarded socket and that of a virtual machine are local too.
+            shares_files=self.is_local
+            and info.get("Name") == os.uname().nodename
+            and os.path.lexists(info["DockerRootDir"]),
             platform=_platform(info),
         )
 
@@ -707,10 +717,22 @@ def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError
 def build(
     request: interface.BuildRequest, *, env: Mapping[str, str], check_alive: Callable[[], object] = lambda: None
 ) -> Generator[BuildEvent, None, None]:
-    """Run buildx and yield its events. Raises `BuildError` or a more precise error when it fails.
+    """Run buildx, again if it loses a session, and yield its events.
 
-    `check_alive` is called while buildx writes nothing, and raises where its engine does not answer.
+    `check_alive` is called while buildx writes nothing, and raises where its engine does not answer. Raises
+    `BuildError` or a more precise error when it fails.
     """
+    for left in reversed(range(SESSION_ATTEMPTS)):
+        try:
+            return (yield from _run_buildx(request, env, check_alive))
+        except errors.LostSession:
+            if not left:
+                raise
+
+
+def _run_buildx(
+    request: interface.BuildRequest, env: Mapping[str, str], check_alive: Callable[[], object]
+) -> Generator[BuildEvent, None, None]:
     decoder, log, failed = RawJsonDecoder(), dict[str, list[str]](), None
     environ = {**env, **request.secret_env}
     try:
@@ -776,7 +798,8 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
             "the rest.",
             next_step="Restart the engine or builder, which forgets it, and build again: finished steps are kept.",
         )
-    return errors.BuildError(
+    kind = errors.LostSession if LOST_SESSION in f"{reason}\n{rest}" else errors.BuildError
+    return kind(
         f"The build failed during {step}: {reason} Last output of the step: {excerpt}",
         next_step="Correct the cause and build again: finished steps are kept.",
     )

@@ -50,7 +50,8 @@ class DeviceSupport:
     """An engine that runs containers, and the ways in which it can give devices to them.
 
     `cdi_folders` is empty where CDI is switched off, `cdi_devices` also before Docker 28 and with Podman, which do not
-    report them. `rootless`: the engine runs as an ordinary user.
+    report them. `rootless`: the engine runs as an ordinary user. `shares_files`: a path means the same file to it as on
+    this machine; not so where it is elsewhere, in a virtual machine, or outside of the container that tfimg runs in.
     """
 
     host: str
@@ -60,6 +61,7 @@ class DeviceSupport:
     engine: EngineName = "Docker"
     version: str = ""
     rootless: bool = False
+    shares_files: bool = True
     platform: Platform = "linux/amd64"
 
     @property

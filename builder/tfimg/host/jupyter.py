@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import http.client
-import os
 import socket
 import stat
 from collections import deque
@@ -16,7 +15,15 @@ from pathlib import Path
 from tfimg.core.errors import MissingVariant, NotebookFailed, PortInUse, UnsuitableHost, UsageError
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
 from tfimg.engine.interface import DeviceSupport, LocalImage
-from tfimg.host.run import RunOptions, RunPlan, missing_client, plan_run
+from tfimg.host.run import (
+    CONTAINER_ROOT,
+    IMAGE_USER,
+    RunOptions,
+    RunPlan,
+    choose_owner,
+    missing_client,
+    plan_run,
+)
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import ImageSpec
@@ -27,9 +34,6 @@ NOTEBOOKS = ("jupyter", "dev")  # variants with JupyterLab
 LOOPBACK = "127.0.0.1"
 SERVER_PORT = 8888
 WORK_FOLDER = "/home/tensorflow/work"
-IMAGE_USER = 1000
-KEEP_ID = ("--userns", f"keep-id:uid={IMAGE_USER},gid={IMAGE_USER}")
-"""Makes the user of a rootless Podman the image's user (podman-run(1), since 4.3)."""
 TOKEN_VARIABLE = "JUPYTER_TOKEN"  # noqa: S105 - the name of a variable
 NOTEBOOK_LABEL = "tfimg.notebook"  # label of the containers, by which `docker ps` finds one whose tfimg was killed
 START_SECONDS = 120  # the server answers after 2 s on two idle cores; the rest is for a cold disk or a busy machine
@@ -93,10 +97,10 @@ def choose_port(port: int | None) -> int:
         return chosen
 
 
-def choose_user(folder: Path) -> str | None:
-    """Return the user whom a folder lets write, as `docker run --user`; None for the image's own.
+def map_user(folder: Path, toolkit: DeviceSupport) -> tuple[str, ...]:
+    """Return the options of `docker run` or `podman run` with which JupyterLab writes to a folder; see `choose_owner`.
 
-    Raises `UsageError` if there is no such folder, or if only root or not even its owner may write to it.
+    Raises `UsageError` if there is no such folder, or if only root may write to it, of the machine or of the container.
     """
     if ":" in str(folder):
         raise _unusable(folder, "its path has a colon, at which docker and podman end it")
@@ -106,43 +110,25 @@ def choose_user(folder: Path) -> str | None:
         raise _unusable(folder, error.strerror or str(error)) from None
     if not stat.S_ISDIR(status.st_mode):
         raise _unusable(folder, "it is not a folder")
-    writer = find_writer(status.st_uid, status.st_gid, status.st_mode)
-    if writer is None and status.st_uid:
+    options = choose_owner(status, toolkit)
+    is_open = status.st_mode & stat.S_IWOTH
+    if options == CONTAINER_ROOT:
+        options = () if is_open else None
+    if options is None and toolkit.rootless:
         raise UsageError(
-            f"-v {folder}: its owner may not write to it.", next_step=f"`chmod u+w {folder}`; or name another folder."
+            f"-v {folder}: in a rootless engine the image's user may not write to a folder of user {status.st_uid}.",
+            next_step=f"Let all users write to it: `chmod o+rwx {folder}`; or name another folder.",
         )
-    if not writer:
+    if options is None:
         raise UsageError(
             f"-v {folder}: the folder belongs to root, and JupyterLab does not run as root.",
             next_step=f"Let the image's user write to it: `chown {IMAGE_USER} {folder}`; or name another folder.",
         )
-    return None if writer == IMAGE_USER else f"{writer}:0"
-
-
-def find_writer(owner: int, group: int, mode: int) -> int | None:
-    """Return who may write to a folder: the image's user if it may, else the owner; None if neither may."""
-    as_owner = owner == IMAGE_USER and mode & stat.S_IWUSR
-    as_member = group == IMAGE_USER and mode & stat.S_IWGRP
-    if as_owner or as_member or mode & stat.S_IWOTH:
-        return IMAGE_USER
-    return owner if mode & stat.S_IWUSR else None
-
-
-def map_user(folder: Path, toolkit: DeviceSupport) -> tuple[str, ...]:
-    """Return the options of `docker run` or `podman run` with which the container's user may write to a folder.
-
-    Users of a rootless engine's containers are others on the machine, but for its root, as whom JupyterLab does not
-    run. Raises as `choose_user`.
-    """
-    user, status = choose_user(folder), folder.stat()
-    if not toolkit.rootless or status.st_mode & stat.S_IWOTH:
-        return ("--user", user) if user else ()
-    if toolkit.engine == "Podman" and status.st_uid == os.geteuid():
-        return KEEP_ID
-    raise UsageError(
-        f"-v {folder}: in a rootless engine the image's user may not write to a folder of user {status.st_uid}.",
-        next_step=f"Let all users write to it: `chmod o+rwx {folder}`; or name another folder.",
-    )
+    if status.st_uid and not status.st_mode & (stat.S_IWUSR | stat.S_IWOTH):
+        raise UsageError(
+            f"-v {folder}: its owner may not write to it.", next_step=f"`chmod u+w {folder}`; or name another folder."
+        )
+    return options
 
 
 def _unusable(folder: Path, reason: str) -> UsageError:
@@ -170,7 +156,7 @@ def plan_notebook(notebook: Notebook, spec: ImageSpec, options: RunOptions, targ
     if notebook.folder is not None:
         flags += ["--volume", f"{notebook.folder}:{WORK_FOLDER}"]
         flags += map_user(notebook.folder, target_host.toolkit)
-    asked = replace(options, options=tuple(flags), interactive=False, terminal=False, program=program)
+    asked = replace(options, options=tuple(flags), interactive=False, terminal=False, program=program, as_owner=False)
     return plan_run(notebook.image, spec, asked, target_host)
 
 

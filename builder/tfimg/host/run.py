@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
-from tfimg.engine.interface import DeviceAccess
+from tfimg.engine.interface import DeviceAccess, DeviceSupport
 from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.spec import ImageSpec
@@ -28,12 +33,22 @@ TPU_ACCESS, TPU_NETWORK = ("--privileged",), ("--network", "host")
 """As Google runs containers on TPU VMs (docs.cloud.google.com/tpu/docs/run-in-container)."""
 
 TPU_SHM = "16g"  # upper bound, from PyTorch/XLA's README for TPU VMs; Google's page has no figure
+IMAGE_USER = 1000  # user and group of the images
+KEEP_ID = ("--userns", f"keep-id:uid={IMAGE_USER},gid={IMAGE_USER}")
+"""Makes the user of a rootless Podman the image's user (podman-run(1), since 4.3)."""
+
+CONTAINER_ROOT = ("--user", "0:0")
+"""The user of a rootless Docker, as its containers see them (docs.docker.com/engine/security/rootless)."""
+
 PACKAGES = {"docker": "docker-cli or docker.io", "podman": "podman"}  # packages of the commands that start containers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """Options of a run. `options` are passed on to `docker run` or `podman run`."""
+    """Options of a run. `options` are passed on to `docker run` or `podman run`.
+
+    `as_owner`: if they name no user, the program runs as the owner of the folder that it works in.
+    """
 
     gpus: str | None = None
     no_gpu: bool = False
@@ -42,10 +57,58 @@ class RunOptions:
     interactive: bool = True
     terminal: bool = False
     program: tuple[str, ...] = ()
+    as_owner: bool = True
 
     def has(self, name: str) -> bool:
         """Return whether an option is among those that are passed on."""
         return any(word == name or word.startswith(f"{name}=") for word in self.options)
+
+    def list_values(self, *names: str) -> Iterator[str]:
+        """Yield the values of an option among those that are passed on, in each form that `docker run` reads."""
+        for word, after in zip(self.options, (*self.options[1:], ""), strict=False):
+            for name in names:
+                joined = f"{name}=" if name.startswith("--") else name
+                if word == name:
+                    yield after
+                elif word.startswith(joined):
+                    yield word.removeprefix(joined)
+
+    def list_mounts(self) -> Iterator[Mount]:
+        """Yield the folders and files of the machine that the container shows; named volumes are not among them."""
+        for value in self.list_values("--volume", "-v"):
+            source, target, modes = [*value.split(":", 2), "", ""][:3]
+            if target and source.startswith(("/", ".")):  # as docker and podman tell a path from a name
+                yield Mount(Path(source), target, read_only="ro" in modes.split(","), option=f"-v {value}")
+        for value in self.list_values("--mount"):
+            found = dict(field.partition("=")[::2] for field in next(csv.reader(value.splitlines()), []))
+            shown = found.get("source") or found.get("src")
+            place = found.get("target") or found.get("destination") or found.get("dst")
+            if found.get("type") == "bind" and shown and place:
+                yield Mount(Path(shown), place, read_only=bool({"readonly", "ro"} & found.keys()))
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder or file of the machine in a container. `option` is that of -v, whose missing folder Docker makes."""
+
+    source: Path
+    target: str
+    read_only: bool = False
+    option: str | None = None
+
+    def find_problem(self) -> UsageError | None:
+        """Return the error for a folder that does not exist and that Docker would make as one of root's."""
+        try:
+            self.source.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            if self.option:
+                return UsageError(
+                    f"{self.option}: this machine has no {self.source}.",
+                    next_step=f"Correct the path, or make the folder: `mkdir -p {shlex.quote(str(self.source))}`.",
+                )
+        except OSError:  # the engine may see what this user may not
+            pass
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +122,9 @@ class RunPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _DeviceOptions:
+class _Settings:
+    """What a device, or the folders of the machine, add to a run."""
+
     flags: tuple[str, ...] = ()
     shm: str | None = None
     notes: tuple[str, ...] = ()
@@ -84,6 +149,7 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
     settings = SETTINGS[device](spec, options, target_host)
     # Podman refuses a size for shared memory that the container does not own.
     shm, toolkit = options.shm_size or (None if options.has("--ipc") else settings.shm), target_host.toolkit
+    folders = _folder_settings(options, toolkit) if options.as_owner and toolkit.shares_files else _Settings()
     argv = [
         # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
         *(["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]),
@@ -93,14 +159,61 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
         *settings.flags,
         *(["--shm-size", shm] if shm else []),
         *options.options,
+        *folders.flags,
         image,
         *options.program,
     ]
     platform = target_host.host.platform
     emulated = toolkit.local and platform != spec.platform
     note = f"{image} is for {spec.platform} and this machine is {platform}: it needs an emulator, and is slow."
-    notes = (*([note] if emulated else []), *settings.notes)
-    return RunPlan(argv=tuple(argv), device=device, notes=notes, missing=settings.missing)
+    notes = (*([note] if emulated else []), *settings.notes, *folders.notes)
+    return RunPlan(argv=tuple(argv), device=device, notes=notes, missing=(*settings.missing, *folders.missing))
+
+
+def _folder_settings(options: RunOptions, toolkit: DeviceSupport) -> _Settings:
+    """Return the user who owns the working folder, so that what the program writes belongs to that user.
+
+    It is the mount of the working directory, else the first that is not read-only; those of root decide nothing. A user
+    who is named stays.
+    """
+    mounts = [*options.list_mounts()]
+    missing = tuple(problem for mount in mounts if (problem := mount.find_problem()))
+    if any(options.list_values("--user", "-u", "--userns")):
+        return _Settings(missing=missing)
+    folders = [mount for mount in mounts if os.access(mount.source, os.F_OK) and mount.source.is_dir()]
+    *_, workdir = ("", *options.list_values("--workdir", "-w"))
+    around = [mount for mount in folders if PurePosixPath(workdir).is_relative_to(mount.target)]
+    around.sort(key=lambda mount: len(PurePosixPath(mount.target).parts), reverse=True)
+    candidates = [*around, *(mount for mount in folders if not mount.read_only)]
+    owned = [status for mount in candidates if (status := mount.source.stat()).st_uid]
+    if owned:
+        return _Settings(flags=choose_owner(owned[0], toolkit) or (), missing=missing)
+    notes = tuple(
+        f"{mount.source} belongs to root, and the program runs as user {IMAGE_USER}, who may not write to it. `chown "
+        f"{IMAGE_USER} {shlex.quote(str(mount.source))}` gives the folder away; `-u 0` runs the program as root."
+        for mount in candidates[:1]
+        if not (mount.read_only or toolkit.rootless) and choose_owner(mount.source.stat(), toolkit) is None
+    )
+    return _Settings(notes=notes, missing=missing)
+
+
+def choose_owner(folder: os.stat_result, toolkit: DeviceSupport) -> tuple[str, ...] | None:
+    """Return the options of `docker run` or `podman run` with which a program writes to a folder as its owner.
+
+    None if no user of a container may write to it, but for the machine's root.
+    """
+    is_open = bool(folder.st_mode & stat.S_IWOTH)
+    if toolkit.rootless:  # its containers' users are others on the machine, but for the engine's own
+        if folder.st_uid == os.geteuid() != 0:
+            return KEEP_ID if toolkit.engine == "Podman" else CONTAINER_ROOT
+        return () if is_open else None
+    if folder.st_uid == 0:
+        is_member = folder.st_gid == IMAGE_USER and folder.st_mode & stat.S_IWGRP
+        return () if is_open or is_member else None
+    if (folder.st_uid, folder.st_gid) == (IMAGE_USER, IMAGE_USER):
+        return ()
+    # The image's HOME is writable for group 0.
+    return ("--user", f"{folder.st_uid}:{folder.st_gid}", "--group-add", "0")
 
 
 def missing_client(argv: Sequence[str]) -> EngineUnavailable:
@@ -124,17 +237,17 @@ def _parse_gpus(gpus: str | None) -> tuple[str, ...]:
     return selection
 
 
-def _cpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+def _cpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _Settings:
     if not options.no_gpu:
-        return _DeviceOptions()
+        return _Settings()
     if spec.device != GPU:
-        return _DeviceOptions(notes=(f"--no-gpu changes nothing: {spec.identifier} uses no GPU.",))
+        return _Settings(notes=(f"--no-gpu changes nothing: {spec.identifier} uses no GPU.",))
     sibling = find_sibling(target_host.specs, spec, CPU)
     smaller = f"; {sibling} is a smaller image for that" if sibling else ""
-    return _DeviceOptions(flags=NO_GPU, notes=(f"--no-gpu: everything runs on the processor{smaller}.",))
+    return _Settings(flags=NO_GPU, notes=(f"--no-gpu: everything runs on the processor{smaller}.",))
 
 
-def _gpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+def _gpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _Settings:
     gpus = _parse_gpus(options.gpus)
     missing: list[TfimgError] = []
     notes: tuple[str, ...] = ()
@@ -153,10 +266,10 @@ def _gpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost)
         # An ordinary user may not raise the limit.
         *(() if target_host.toolkit.rootless else GPU_LIMITS),
     )
-    return _DeviceOptions(flags=flags, shm=GPU_SHM, notes=notes, missing=tuple(missing))
+    return _Settings(flags=flags, shm=GPU_SHM, notes=notes, missing=tuple(missing))
 
 
-def _tpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _DeviceOptions:
+def _tpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _Settings:
     network = () if options.has("--network") or options.has("--net") else TPU_NETWORK
     publish = "--publish has no effect: a TPU's container uses the machine's own network."
     notes: tuple[str, ...] = (publish,) if network and options.has("--publish") else ()
@@ -165,10 +278,10 @@ def _tpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost)
         notes += check_tpu(spec, target_host)
     except TfimgError as error:
         missing = (error,)
-    return _DeviceOptions(flags=(*TPU_ACCESS, *network), shm=TPU_SHM, notes=notes, missing=missing)
+    return _Settings(flags=(*TPU_ACCESS, *network), shm=TPU_SHM, notes=notes, missing=missing)
 
 
-SETTINGS: Mapping[Device, Callable[[ImageSpec, RunOptions, TargetHost], _DeviceOptions]] = {
+SETTINGS: Mapping[Device, Callable[[ImageSpec, RunOptions, TargetHost], _Settings]] = {
     "cpu": _cpu_settings,
     "gpu": _gpu_settings,
     "tpu": _tpu_settings,

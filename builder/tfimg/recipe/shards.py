@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfimg.core.errors import UsageError
@@ -15,27 +15,31 @@ from tfimg.recipe.lock import Lock
 LIBRARIES = ("cudnn", "cublas", "solvers", "cuda")
 """Layers of NVIDIA's libraries: the same for every Python and for many releases."""
 
-PREDICTED: dict[str, int] = {
-    "cudnn": 1_164_000_000,
-    "cublas": 634_000_000,
-    "solvers": 643_000_000,
-    "cuda": 571_000_000,
-    "libtpu": 400_000_000,
-    "tensorflow": 979_000_000,
-    "tensorflow-python": 404_000_000,
-    "libclang": 64_000_000,
-    "scipy": 110_000_000,
-    "numpy": 65_000_000,
-    "compiled": 59_000_000,
-    "tensorboard": 30_000_000,
-    "packages": 29_000_000,
-    "own": 73_000_000,
+PREDICTED: dict[str, tuple[int, int]] = {
+    "cudnn": (1_164_000_000, 720_000_000),
+    "cublas": (634_000_000, 418_000_000),
+    "solvers": (643_000_000, 419_000_000),
+    "cuda": (571_000_000, 325_000_000),
+    "libtpu": (400_000_000, 134_000_000),
+    "tensorflow": (979_000_000, 0),
+    "tensorflow-python": (404_000_000, 475_000_000),
+    "libclang": (64_000_000, 25_000_000),
+    "scipy": (110_000_000, 35_000_000),
+    "numpy": (65_000_000, 18_000_000),
+    "compiled": (59_000_000, 18_000_000),
+    "tensorboard": (30_000_000, 12_000_000),
+    "packages": (29_000_000, 8_000_000),
+    "own": (73_000_000, 18_000_000),
 }
-"""Unpacked bytes of a layer: those of 2.15.1 with CUDA 12.2; of libtpu 0.0.14. SciPy, of 2.12 alone: the size of its
-wheel. Extra packages: tensorflow-text and pandas."""
+"""Unpacked bytes of a layer, and of its wheels: those of 2.15.1 with CUDA 12.2; of libtpu 0.0.14. SciPy, of 2.12 alone:
+the size of its wheel. Extra packages: tensorflow-text and pandas. Each Python has a wheel of TensorFlow."""
 
-PREDICTED_CPU = PREDICTED | {"tensorflow": 565_000_000, "tensorflow-python": 345_000_000}
+PREDICTED_CPU = PREDICTED | {"tensorflow": (565_000_000, 0), "tensorflow-python": (345_000_000, 207_000_000)}
 """The same of images without CUDA: those of 2.15.1 for CPU."""
+
+PACKED, INSTALLED, BASE_BYTES = 2.1, 3.5, 600_000_000
+"""Bytes on the disks of engine and state folder: for each unpacked byte of layers that the engine receives, or that
+steps install, and of a base with its archive. Measured with 2.15.1 for CUDA 12.2; see `tfimg.matrix.devices`."""
 
 GITHUB_JOBS = 256  # of a matrix in one run (GitHub's documentation, "Usage limits")
 GITLAB_JOB = ".tfimg"  # the hidden job that a child pipeline's jobs extend: the project defines its runner and set-up
@@ -45,14 +49,15 @@ GITLAB_JOB = ".tfimg"  # the hidden job that a child pipeline's jobs extend: the
 class ShardImage:
     """An image to divide.
 
-    `layers` are the predicted bytes by layer; images with the same key share that layer. `libraries` identifies the
-    set of NVIDIA's libraries, and is empty if there are none.
+    `layers` are the predicted bytes by layer, `wheels` those of its wheels; images with the same key share that layer.
+    `libraries` identifies the set of NVIDIA's libraries, and is empty if there are none.
     """
 
     identifier: str
     tensorflow: str
     libraries: str
     layers: Mapping[Hashable, int]
+    wheels: Mapping[Hashable, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,16 +78,17 @@ def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
     way, which also changes the bytes of those without a removed file.
     """
     sizes = PREDICTED if spec.gpu else PREDICTED_CPU
-    layers: dict[Hashable, int] = {}
+    found: dict[Hashable, tuple[int, int]] = {}
     for layer in list_wheel_layers(lock, spec.removed):
         for_every_python = layer.is_shared and not layer.group.is_shared
         wheels = f"{spec.package} {spec.tensorflow} {spec.platform}" if for_every_python else layer.group.requirements
-        layers[layer.name, "\n".join([wheels, *spec.removed])] = sizes[layer.name]
+        found[layer.name, "\n".join([wheels, *spec.removed])] = sizes[layer.name]
     return ShardImage(
         identifier=spec.identifier,
         tensorflow=spec.tensorflow,
         libraries="".join(lock[name] for name in LIBRARIES) if spec.gpu else "",
-        layers=layers,
+        layers={key: unpacked for key, (unpacked, _) in found.items()},
+        wheels={key: wheels for key, (_, wheels) in found.items()},
     )
 
 
@@ -116,10 +122,24 @@ def make_single_shards(images: Sequence[ShardImage]) -> tuple[Shard, ...]:
 
 def count_bytes(images: Sequence[ShardImage]) -> int:
     """Return the bytes of images together: a layer that several have counts once."""
-    layers: dict[Hashable, int] = {}
-    for image in images:
-        layers |= image.layers
-    return sum(layers.values())
+    return _count_once(image.layers for image in images)
+
+
+def predict_load(images: Sequence[ShardImage]) -> int:
+    """Return the bytes of wheels that builds of images load if they find nothing that is loaded already."""
+    return _count_once(image.wheels for image in images)
+
+
+def predict_disk(images: Sequence[ShardImage], *, bases: int, packed: bool) -> int:
+    """Return the bytes on disk that builds of images take; `packed`: the engine receives ready layers."""
+    return round(count_bytes(images) * (PACKED if packed else INSTALLED)) + bases * BASE_BYTES
+
+
+def _count_once(parts: Iterable[Mapping[Hashable, int]]) -> int:
+    whole: dict[Hashable, int] = {}
+    for part in parts:
+        whole |= part
+    return sum(whole.values())
 
 
 def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()) -> dict[str, Any]:

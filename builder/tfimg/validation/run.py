@@ -423,8 +423,8 @@ def validate(
 ) -> Report:
     """Run the suite in a container without network, as the image's own user.
 
-    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none, and
-    `ValidationAborted` where the image has no interpreter.
+    Raises `UsageError` if the selection names a check that the suite does not have, or leaves none,
+    `ValidationAborted` where the image has no interpreter, and `KeyboardInterrupt` with a text for users.
     """
     start, stream = time.monotonic(), EventStream(nonce=secrets.token_hex(8))
     container = _container(request, stream.nonce)
@@ -443,6 +443,11 @@ def validate(
                 next_step="Check its identifier; --as names another one.",
             ) from None
         raise
+    except KeyboardInterrupt:
+        count = len(stream.results)
+        raise KeyboardInterrupt(
+            f"Stopped the suite of {request.spec.identifier} after {count} check{'' if count == 1 else 's'}."
+        ) from None
     if request.selection != ALL_CHECKS and not stream.plan.checks:
         said = re.search(r"no check (of this image is named|is selected).*", " ".join(stream.errors))
         if said:

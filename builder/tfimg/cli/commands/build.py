@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tfimg.build.batch import build_many
+from tfimg.build.batch import Batch, plan_batch
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
-from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, format_summary, raise_for_results
+from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, ImageResult, format_summary, raise_for_results
 from tfimg.build.source_wheels import WheelMaker, add_direct_wheels, resolve_with_wheels
 from tfimg.cli.commands.publish import publish_images
 from tfimg.cli.commands.validate import check_report_files, write_reports
@@ -28,22 +31,25 @@ from tfimg.cli.options import (
 )
 from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.progress import render_events
+from tfimg.cli.output.streams import fold_lines
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
-from tfimg.core.errors import UsageError
+from tfimg.core.errors import Interrupted, UsageError
 from tfimg.core.events import Event
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.text import format_size
 from tfimg.engine.buildx import parse_cache_options
 from tfimg.engine.interface import Engine
-from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages
+from tfimg.matrix.devices import CPU, GPU
+from tfimg.matrix.spec import EXTRA_SUFFIX, ExtraPackages, ImageSpec, with_extra_packages
 from tfimg.project.project import Project
 from tfimg.publish.publisher import Publisher
 from tfimg.recipe.additions import list_missing_system_packages
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.plan import Plan
 from tfimg.recipe.requirements import select_sources, with_wheels
+from tfimg.recipe.shards import make_shard_image, predict_disk, predict_load
 from tfimg.registry.reference import parse_repository
 from tfimg.validation.report import level_words
 from tfimg.validation.run import CheckSelection
@@ -63,6 +69,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
     """
 
     all: bool = flag("every image of the matrix")
+    yes: bool = flag("build many images without the question that a terminal gets", name=("--yes", "-y"))
     recorded: int | None = option(
         "N images with records, other ones each day: build them again, compare them with it, and tag none",
         "N",
@@ -240,11 +247,46 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
     ) -> BatchResult:
         settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
         with render_events(context) as on_event:
-            batch = build_many(project, engines, settings, specs, on_event)
+            batch = plan_batch(project, engines, settings, specs, on_event)
+        if len(batch.plans) > 1:
+            self._confirm(context, project, batch)
+        with render_events(context) as on_event:
+            ended = batch.build(on_event)
         for name in self.report:
-            write_atomically(Path(name), format_summary(batch, name))
-        context.print_result({"event": "summary", "identifier": None, **batch.to_json()}, batch.summary)
-        return batch
+            write_atomically(Path(name), format_summary(ended, name))
+        run = _format_run(specs[0], ended.results[0]) if len(specs) == 1 else None
+        text = f"{ended.summary}\nrun  {run}" if run else ended.summary
+        context.print_result({"event": "summary", "identifier": None, **ended.to_json()}, text)
+        return ended
+
+    def _confirm(self, context: Context, project: Project, batch: Batch) -> None:
+        """Say what many images take, and ask on a terminal. Raises `Interrupted` for no."""
+        specs, packed = [plan.spec for plan in batch.plans], batch.builders[0].capabilities.accepts_layers
+        images = [make_shard_image(spec, project.locks.read_predictable(spec)) for spec in specs]
+        disk = predict_disk(images, bases=len({spec.base.image for spec in specs}), packed=packed)
+        free = batch.builders[0].engine.find_free_bytes()
+        room = f" ({free / 1e9:.0f} GB are free)" if free is not None else ""
+        one = [specs[0].identifier.removesuffix(EXTRA_SUFFIX)]
+        if len(self.patterns) == 1 and re.fullmatch(r"\d+(\.\d+)+", self.patterns[0]):
+            one = ["--tf", self.patterns[0], *(["--variant", self.variant] if self.variant else [])]
+        command = shlex.join(["tfimg", "build", *one, *self.package_arguments(context, self.as_of)])
+        text = (
+            f"{len(specs)} images to build: up to {predict_load(images) / 1e9:.1f} GB of wheels to load, and about "
+            f"{disk / 1e9:.0f} GB of disk{room}.\n`{command}` builds one."
+        )
+        is_answered = self.yes or context.json or context.services.environ.get("CI")
+        if is_answered or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+            context.say(text)
+            return
+        print(f"{fold_lines(text)}\nBuild all {len(specs)}? [y/N] ", end="", file=sys.stderr, flush=True)
+        answer = ""
+        try:
+            answer = sys.stdin.readline()
+        finally:
+            if not answer.endswith("\n"):  # the terminal has shown no line end
+                print(file=sys.stderr)
+        if answer.strip().lower() not in ("y", "yes"):
+            raise Interrupted("Nothing was built.", next_step="--yes builds them without a question.")
 
 
 def _print_result(result: BuildResult) -> None:
@@ -259,8 +301,19 @@ def _print_result(result: BuildResult) -> None:
             "size": f"{unpacked} unpacked, {compressed} compressed ({compression})",
             "checks": f"{len(report.results)} passed in {report.seconds:.0f} s" if report else "none could run here",
             "level": level_words(report) if report else result.summary.level,
+            "run": _format_run(result.spec, result.summary),
         }
     )
+
+
+def _format_run(spec: ImageSpec, result: ImageResult) -> str | None:
+    """Return the command that runs an image on this machine; None for one that it cannot run, or that has no tag."""
+    on_device = result.level == Level.VALIDATED
+    if not result.tags or result.level == Level.BUILT or not (on_device or spec.device in (CPU, GPU)):
+        return None
+    start = {"jupyter": "jupyter", "dev": "shell"}.get(spec.variant, "run")
+    device = "" if on_device or spec.device == CPU else " --no-gpu"
+    return f"tfimg {start} {min(result.tags, key=len)}{device}{' -- python' if start == 'run' else ''}"
 
 
 def _say_missing(context: Context, spec: ImageSpec) -> None:

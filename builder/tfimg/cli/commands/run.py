@@ -67,7 +67,9 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
     env: tuple[str, ...] = values("set a variable", "NAME[=VALUE]", name=("--env", "-e"))
     env_file: tuple[str, ...] = values("set the variables of a file", "FILE")
     user: str | None = option(
-        "run as another user (default: the image's, who is not root)", "UID[:GID]", name=("--user", "-u")
+        "run as another user (default: the owner of the mounted working folder, else the image's; not root)",
+        "UID[:GID]",
+        name=("--user", "-u"),
     )
     workdir: str | None = option("start in another folder", "PATH", name=("--workdir", "-w"))
     name: str | None = option("name the container", "NAME")
