@@ -238,6 +238,10 @@ class BatchRunning(TfimgError, exit_code=ExitCode.BUILD):
     """Another run over several images is active on this machine."""
 
 
+class StateInUse(TfimgError, exit_code=ExitCode.FAILED):
+    """A build or publication uses the state folder that `tfimg clean` would remove."""
+
+
 class InvalidWheel(TfimgError, exit_code=ExitCode.BUILD):
     """A wheel is malformed, or its files differ from its RECORD."""
 
