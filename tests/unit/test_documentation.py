@@ -238,19 +238,6 @@ def test_official_tags_are_aliases_of_the_images_beside_them() -> None:
     assert {"latest", "latest-gpu", "latest-jupyter", "latest-gpu-jupyter"} <= named.keys()
 
 
-def test_each_engine_is_proven_by_a_test_or_unproven() -> None:
-    page = (ROOT / "docs/how-to/other-engines.md").read_text()
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
-    assert rows[0][0] == "engine"
-    tests = "".join(file.read_text() for file in (ROOT / "tests/engine").glob("test_*.py"))
-    for engine, *cells in rows[1:]:
-        assert len(cells) == 4, engine
-        for cell in cells:
-            names = re.findall(r"`(test_\w+)`", cell)
-            assert names or cell == "unproven", (engine, cell)
-            assert all(f"def {name}(" in tests for name in names), (engine, cell)
-
-
 def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> None:
     project = Project(services=Services(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
     text = workspace.readme.read_text()
