@@ -7,7 +7,7 @@ from re import _constants as kinds  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from generator.markdown import escape, links
+from generator.markdown import escape
 from generator.program import suite
 from tfimg.recipe.support import make_issue_url
 
@@ -32,11 +32,7 @@ def known_issues() -> str:
         title: [one for module in modules for one in getattr(suite(f"known_issues.{module}"), module.upper())]
         for title, modules in SECTIONS.items()
     }
-    return "\n".join(
-        f"## {title}\n\n{links({read_message(one.patterns[0]): one.name for one in some})}"
-        + "\n".join(map(_issue, some))
-        for title, some in by_title.items()
-    )
+    return "\n".join(f"## {title}\n\n" + "\n".join(map(_issue, some)) for title, some in by_title.items())
 
 
 def _issue(issue: Any) -> str:
