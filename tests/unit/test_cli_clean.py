@@ -17,6 +17,8 @@ NAMES = {
     "tfimg/tensorflow:2.15.1-cpu-py3.11": BUILT,
     "tfimg/tensorflow:2.15": BUILT,
     "tfimg/base:bookworm-py3.11": None,
+    # Without a report: another user may have built it.
+    "tfimg/tensorflow:2.15.1-cuda12.2-py3.11": "2.15.1-cuda12.2-py3.11",
     # Of the user: another repository, a tag and a label that contradict each other, no label, another's candidate.
     "my-training:latest": BUILT,
     "tfimg/tensorflow:mine": BUILT,
@@ -25,12 +27,16 @@ NAMES = {
     "tfimg/candidate:2.15.1-cpu-py3.11-00000000": BUILT,
     "python:3.11": None,
 }
-OURS = {"tfimg/tensorflow:2.15.1-cpu-py3.11", "tfimg/tensorflow:2.15", "tfimg/base:bookworm-py3.11"}
+OURS = {"tfimg/tensorflow:2.15.1-cpu-py3.11", "tfimg/tensorflow:2.15"}
+SHARED = {"tfimg/base:bookworm-py3.11", "tfimg/tensorflow:2.15.1-cuda12.2-py3.11"}
 
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    names = {name: stored_image(f"sha256:{n}", identifier=label) for n, (name, label) in enumerate(NAMES.items())}
+    names = {
+        name: stored_image("sha256:1" if name in OURS else f"sha256:2{n}", identifier=label)
+        for n, (name, label) in enumerate(NAMES.items())
+    }
     return FakeEngine(names=names)
 
 
@@ -47,6 +53,9 @@ def state(tfimg: CliRunner) -> Path:
     (layers / "one").write_bytes(b"x" * 3_000_000)
     (layers / "two").hardlink_to(layers / "one")
     (tfimg.state / "notes.txt").write_text("mine")
+    (tfimg.state / "reports").mkdir()
+    (tfimg.state / "reports/one.json").write_text('{"digest": "sha256:1"}')
+    (tfimg.state / "reports/two.json").write_text("[damaged")
     return tfimg.state
 
 
@@ -54,7 +63,8 @@ def test_a_dry_run_shows_parts_with_sizes_and_removes_nothing(
     tfimg: CliRunner, state: Path, engine: FakeEngine
 ) -> None:
     found = {one["name"]: one for one in tfimg("clean", "--dry-run", "--json").succeeded().json}
-    assert {*found} == OURS | {"build cache", "layers", "cache"}
+    assert {*found} == OURS | SHARED | {"build cache", "layers", "reports", "cache"}
+    assert {name for name, one in found.items() if one["why"]} == SHARED | {"build cache"}
     assert 3_000_000 <= found["layers"]["bytes"] < 3_100_000  # the file counts once
     assert "docker builder prune" in found["build cache"]["why"]
     assert engine.names.keys() == NAMES.keys()
@@ -63,8 +73,8 @@ def test_a_dry_run_shows_parts_with_sizes_and_removes_nothing(
 
 
 def test_it_removes_what_is_tfimgs_and_nothing_of_others(tfimg: CliRunner, state: Path, engine: FakeEngine) -> None:
-    (stayed,) = tfimg("clean", "--yes", "--json").succeeded().json
-    assert stayed["name"] == "build cache"
+    stayed = tfimg("clean", "--yes", "--json").succeeded().json
+    assert {one["name"] for one in stayed} == SHARED | {"build cache"}
     assert engine.names.keys() == NAMES.keys() - OURS
     assert engine.cache_bytes
     assert [file.name for file in state.iterdir()] == ["notes.txt"]
@@ -103,6 +113,7 @@ def test_the_candidate_of_a_killed_build_is_removed_with_its_lock(
 def test_the_build_cache_of_a_private_engine_is_tfimgs(tfimg: CliRunner, state: Path, engine: FakeEngine) -> None:
     engine.device_support = toolkit(host=PrivateEngine(state).host)
     assert tfimg("clean", "images", "--yes", "--json").succeeded().json == []
+    assert engine.names.keys() == NAMES.keys() - OURS - SHARED
     assert engine.cache_bytes == 0
     assert (state / "layers").exists()
 
@@ -122,7 +133,7 @@ def test_a_private_engine_that_runs_stays_with_the_next_step(
 
 
 def test_an_image_that_a_container_uses_stays_with_the_engines_reason(
-    tfimg: CliRunner, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    tfimg: CliRunner, state: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(name: str) -> None:
         raise EngineError(f"conflict: {name} is in use", next_step="")
@@ -130,7 +141,7 @@ def test_an_image_that_a_container_uses_stays_with_the_engines_reason(
     monkeypatch.setattr(engine, "remove", refuse)
     stayed = {one["name"]: one["why"] for one in tfimg("clean", "images", "--yes", "--json").succeeded().json}
     assert stayed.keys() >= OURS
-    assert "is in use" in stayed["tfimg/base:bookworm-py3.11"]
+    assert "is in use" in stayed["tfimg/tensorflow:2.15"]
 
 
 def test_a_link_in_place_of_a_part_is_removed_and_its_target_stays(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,28 +63,47 @@ def list_parts(state: Path) -> Iterator[Kept]:
 
 
 def list_in_engine(engine: Engine, state: Path, repository: str) -> Iterator[Kept]:
-    """Yield the names of tfimg's images, and the engine's build cache, of which only a private engine's is tfimg's.
+    """Yield the names of tfimg's images and bases, and the build cache.
 
     A name is tfimg's if its repository is `repository`, the image has tfimg's label, and the tag does not contradict
-    that: images that a user built `FROM` one of them have its labels too. A killed build's candidates are known by
-    their locks in the state folder.
+    that: images that a user built `FROM` one of them have its labels too. All of them can be removed from the private
+    engine of the state folder. Another engine may have other users, so there only images that a report of this state
+    folder is about, and the candidates of its killed builds, which it has locks of.
     """
     host = engine.get_device_support().host
+    is_private = host == PrivateEngine(state).host
     candidates = set(list_candidates(state / "candidates", host))
+    reported = frozenset(_read_digests(state))
     for image in engine.list_images():
         identifier = image.labels.get(IDENTIFIER_LABEL, "")
+        size = image.compressed_bytes or image.unpacked_bytes
         for name in image.names:
             place, _, tag = name.rpartition(":")
             contradicts = find_contradiction(tag, identifier=identifier, digest=image.digest)
             is_built = place == repository and bool(identifier) and tag[:1].isdigit() and not contradicts
             if is_built or name in candidates or name.startswith(BASE):
-                content = "base of Debian's packages" if name.startswith(BASE) else f"image {identifier}"
-                size = image.compressed_bytes or image.unpacked_bytes
-                yield Kept(name=name, content=content, bytes=size, place=host)
+                is_ours = is_private or name in candidates or (is_built and image.digest in reported)
+                yield Kept(
+                    name=name,
+                    content="base of Debian's packages" if name.startswith(BASE) else f"image {identifier}",
+                    bytes=size,
+                    place=host,
+                    why=None if is_ours else f"others may use it; `docker image rm {name}` removes it",
+                )
+                size = 0  # more names of an image take nothing
     if cached := engine.find_cache_bytes():
-        is_private = host == PrivateEngine(state).host
         why = None if is_private else "builds of others use it too; `docker builder prune` removes it"
         yield Kept(name="build cache", content="steps of builds", bytes=cached, place=host, why=why)
+
+
+def _read_digests(state: Path) -> Iterator[str]:
+    """Yield the digests of images that the kept reports are about."""
+    for folder in ("batch/reports", "reports"):
+        for file in (state / folder).glob("*.json"):
+            with suppress(OSError, ValueError):
+                document = json.loads(file.read_bytes())
+                if isinstance(document, dict) and isinstance(document.get("digest"), str):
+                    yield document["digest"]
 
 
 def remove(kept: Sequence[Kept], engine: Engine | None, state: Path) -> tuple[Kept, ...]:
