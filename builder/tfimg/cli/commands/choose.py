@@ -13,6 +13,7 @@ from tfimg.cli.output.tables import COLOURS, Table, print_rows, print_table
 from tfimg.cli.values import complete_variants
 from tfimg.matrix.spec import ImageSpec
 from tfimg.matrix.support_ends import describe_ended
+from tfimg.recipe.shards import predict_unpacked_bytes
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,6 @@ class ListImages(Command, Patterns, RepositoryOptions):
         specs = project.select(self.patterns, self.variant)
         rows = project.describe_all(specs)
         if self.sizes:
-            from tfimg.recipe.shards import predict_unpacked_bytes
-
             for spec, row in zip(specs, rows, strict=True):
                 has_lock = any(project.workspace.locks(spec.runtime).glob("*.txt"))
                 lock = project.locks.read_predictable(spec) if has_lock else None
