@@ -114,6 +114,25 @@ class Doctor(Command, IdentifierOptions):
         return 0
 
 
+STATE_COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2"}
+"""State → SGR code."""
+
+
+def print_findings(findings: Sequence[HostFinding]) -> None:
+    """Print a line for each finding, and two more for those that something is to be done about."""
+    margin = 9 + max(len(finding.name) for finding in findings) + 2
+    for finding in findings:
+        print_styled(f"{finding.state:7}", STATE_COLOURS[finding.state])
+        print(f"  {finding.name:{margin - 9}}{_fold_text(finding.found, margin)}")
+        if finding.next_step:
+            print(f"{'':{margin}}why:  {_fold_text(finding.why, margin + 6)}")
+            print(f"{'':{margin}}next: {_fold_text(finding.next_step, margin + 6)}")
+
+
+def _fold_text(text: str, indent: int) -> str:
+    return fold(text, indent=indent) if sys.stdout.isatty() else text
+
+
 @dataclass(frozen=True)
 class Clean(Command, RepositoryOptions):
     """Show and remove what tfimg keeps on this machine: parts of the state folder, images and build cache.
@@ -163,22 +182,3 @@ def print_kept(kept: Sequence[storage.Kept], *, is_removed: bool) -> None:
         (one.name, format_size(one.bytes), f"stays: {one.why}" if one.why else one.content, one.place) for one in kept
     ]
     print_rows(("NAME", "SIZE", "WHAT", "PLACE"), rows, right=("SIZE",), folding=("WHAT",))
-
-
-STATE_COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2"}
-"""State → SGR code."""
-
-
-def print_findings(findings: Sequence[HostFinding]) -> None:
-    """Print a line for each finding, and two more for those that something is to be done about."""
-    margin = 9 + max(len(finding.name) for finding in findings) + 2
-    for finding in findings:
-        print_styled(f"{finding.state:7}", STATE_COLOURS[finding.state])
-        print(f"  {finding.name:{margin - 9}}{_fold_text(finding.found, margin)}")
-        if finding.next_step:
-            print(f"{'':{margin}}why:  {_fold_text(finding.why, margin + 6)}")
-            print(f"{'':{margin}}next: {_fold_text(finding.next_step, margin + 6)}")
-
-
-def _fold_text(text: str, indent: int) -> str:
-    return fold(text, indent=indent) if sys.stdout.isatty() else text
