@@ -1,7 +1,12 @@
 """Extension of Sphinx: fill the site's pages with what the program says of itself.
 
 A line `<!-- generated: NAME [ARGUMENT] -->` of a page is replaced by Markdown before the page is parsed. Text between
-it and `<!-- /generated -->` is replaced too: GitHub, which renders the pages as they are, shows that instead.
+it and `<!-- /generated -->` is replaced too: GitHub, which renders the pages as they are, shows that instead. It is
+written by
+
+    .venv/bin/python docs/generator/pages.py
+
+except for what is in `LINKED`, where a link to the source stands instead.
 """
 
 from __future__ import annotations
@@ -51,6 +56,9 @@ GENERATORS: dict[str, Callable[..., str]] = {
 }
 """Name in a page → function that returns Markdown."""
 
+LINKED = {"api", "benchmark", "matrix", "proofs", "toctree", "wide-page"}
+"""Names whose Markdown is not committed: it needs the site, or repeats files of the checkout."""
+
 LONGEST_WORD = 30
 """Characters of a word of code that need not be split on a phone."""
 
@@ -58,11 +66,26 @@ MARKER = re.compile(
     r"^<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>.+?))? -->$(?:\n(?:(?!<!--).*\n)*?<!-- /generated -->$)?",
     re.MULTILINE,
 )
+"""A marker, with the text that stands in for it on GitHub."""
 
 
 def fill(text: str) -> str:
     """Replace the markers of a page."""
     return MARKER.sub(_generate, text)
+
+
+def fill_for_github(text: str) -> str:
+    """Write what the markers of a page stand for below them, without the syntax that only MyST knows."""
+
+    def write(found: re.Match[str]) -> str:
+        if found["name"] in LINKED:
+            return found[0]
+        marker = found[0].partition("\n")[0]
+        plain = re.sub(r"^\{.+\}\n", "", _generate(found), flags=re.MULTILINE)
+        plain = re.sub(r"^\((.+)\)=$", r'<a id="\1"></a>', plain, flags=re.MULTILINE)
+        return f"{marker}\n\n{plain.strip()}\n\n<!-- /generated -->"
+
+    return MARKER.sub(write, text)
 
 
 def _generate(found: re.Match[str]) -> str:

@@ -1,43 +1,83 @@
-"""Known failures, from the table that `tfimg explain` reads."""
+"""Known issues, from the table that `tfimg explain` reads."""
 
 from __future__ import annotations
 
 import re
+from re import _constants as kinds  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from generator.markdown import block, escape, links
+from generator.markdown import escape
 from generator.program import suite
 from tfimg.recipe.support import make_issue_url
 
-TITLES = {
-    "host": "Causes on the machine",
-    "image": "Causes in the image",
-    "request": "Causes in the request",
-    "harmless": "Harmless messages",
+SECTIONS = {
+    "Permission denied, users, files": ("users",),
+    "GPU not found, driver, memory": ("host", "device"),
+    "An import fails": ("image", "companions"),
+    "Engine, registry, network": ("engines", "network"),
+    "Models and data": ("models",),
+    "Several workers": ("cluster",),
+    "Harmless messages": ("harmless",),
 }
-"""Fault → section of the page."""
+"""Section of the page → modules of `known_issues`: what users meet most often comes first."""
+
+CORRECTED_IN = {"image": "the image", "host": "the machine", "request": "the request or program"}
+"""Fault → where it is corrected."""
 
 
 def known_issues() -> str:
-    """Return the known failures by who can correct them, each with an anchor of its name."""
-    known: tuple[Any, ...] = suite("known_issues").KNOWN_ISSUES
-    by_title = {title: [one for one in known if one.fault == fault] for fault, title in TITLES.items()}
-    return "\n".join(
-        f"## {title}\n\n{links({one.name: one.name for one in some})}" + "\n".join(map(_issue, some))
-        for title, some in by_title.items()
-    )
+    """Return the known issues under the messages by which they are recognised, each with an anchor of its name."""
+    by_title = {
+        title: [one for module in modules for one in getattr(suite(f"known_issues.{module}"), module.upper())]
+        for title, modules in SECTIONS.items()
+    }
+    return "\n".join(f"## {title}\n\n" + "\n".join(map(_issue, some)) for title, some in by_title.items())
 
 
 def _issue(issue: Any) -> str:
     issues = re.findall(r"[\w.-]+/[\w.-]+#\d+", issue.source)
     sources = ", ".join(f"[{escape(issue)}]({make_issue_url(issue)})" for issue in issues)
     consequences = ", ".join(f"[{name}](#{name})" for name in issue.leads_to)
+    messages = dict.fromkeys(map(read_message, issue.patterns[1:]))
+    where = f" It is corrected in {CORRECTED_IN[issue.fault]}." if issue.fault in CORRECTED_IN else ""
     return (
-        f"({issue.name})=\n\n### {issue.name}\n\n"
-        f"**Cause:** {escape(issue.cause)}\n\n**Fix:** {escape(issue.fix)}\n\n"
+        f"({issue.name})=\n\n### {escape(read_message(issue.patterns[0]))}\n\n"
+        + (f"Also: {escape(' · '.join(messages))}\n\n" if messages else "")
+        + f"**Cause** (`{issue.name}`): {escape(issue.cause)}{where}\n\n**Fix:** {escape(issue.fix)}\n\n"
         + (f"**If the log shows that this is done:** {escape(issue.then)}\n\n" if issue.then else "")
         + (f"Its consequences: {consequences}.\n\n" if consequences else "")
         + (f"Reported in {sources}.\n\n" if sources else "")
-        + f"Recognised by:\n\n{{.wrap}}\n{block(issue.patterns, 'text')}"
-        + (f"\n\nif the log has this too:\n\n{{.wrap}}\n{block((issue.needs,), 'text')}" if issue.needs else "")
     )
+
+
+def read_message(pattern: str) -> str:
+    """Return the message that a pattern recognises: its first alternatives without options, `…` for what varies."""
+    message = re.sub(r"…[… ]*…", "…", _read(parser.parse(pattern)))
+    return " ".join(message.split()).strip(" :(")
+
+
+def _read(parsed: Any) -> str:
+    found = ""
+    for kind, value in parsed:
+        if kind is kinds.LITERAL:
+            found += chr(value)
+        elif kind is kinds.SUBPATTERN:
+            found += _read(value[3])
+        elif kind is kinds.BRANCH:
+            branches = [_read(branch) for branch in value[1]]
+            found += branches[0] if all(branches) else ""
+        elif kind is kinds.IN:
+            letters = [one for name, one in value if name is kinds.LITERAL]
+            is_space = value[0] == (kinds.CATEGORY, kinds.CATEGORY_SPACE)
+            found += chr(letters[0]) if len(letters) == len(value) else " " if is_space else "…"
+        elif kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT):
+            least, most, repeated = value
+            text = _read(repeated)
+            if most == 1:
+                found += text * least
+            else:
+                found += " " if text.isspace() else "…"
+        elif kind not in (kinds.AT, kinds.ASSERT, kinds.ASSERT_NOT):
+            found += "…"
+    return found

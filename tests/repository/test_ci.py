@@ -41,8 +41,8 @@ def test_workflows_action_and_job_are_what_their_services_take() -> None:
 
 
 def test_the_documented_files_are_what_their_services_take(tmp_path: Path) -> None:
-    found = snippets(JOB_PAGE)
-    assert [title.partition(":")[0] for title, _ in found] == ["GitHub", "GitLab", "GitLab"]
+    found = [*snippets(JOB_PAGE), *snippets(ROOT / "docs/how-to/weekly-job.md")]
+    assert [title.partition(":")[0] for title, _ in found] == ["GitHub", "GitLab", "GitLab", "GitHub", "GitLab"]
     for number, (title, text) in enumerate(found):
         file = tmp_path / f"{number}.yml"
         file.write_text(text)

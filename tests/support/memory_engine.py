@@ -83,6 +83,7 @@ class FakeEngine:
     found: Capabilities = field(default_factory=capabilities)
     device_support: DeviceSupport = field(default_factory=toolkit)
     free_bytes: int | None = 10**12
+    cache_bytes: int | None = 5_000_000
     names: dict[str, StoredImage] = field(default_factory=dict)
     built: list[BuildRequest] = field(default_factory=list)
     dockerfiles: list[str] = field(default_factory=list)
@@ -154,6 +155,12 @@ class FakeEngine:
 
     def find_labels(self, name: str) -> Mapping[str, str] | None:
         return self.names[name].labels if name in self.names else None
+
+    def find_cache_bytes(self) -> int | None:
+        return self.cache_bytes
+
+    def prune_cache(self) -> None:
+        self.cache_bytes = 0
 
     def resolve_digest(self, reference: str) -> str:
         if reference not in self.remote:

@@ -101,6 +101,19 @@ def test_list_prints_an_array_of_what_resolve_prints(tfimg: CliRunner, specs: li
     assert [row.split()[0] for row in rows] == [spec.identifier for spec in specs]
 
 
+def test_sizes_are_predicted_by_layers_and_variant(tfimg: CliRunner) -> None:
+    sizes = {
+        row["identifier"]: row["predicted_unpacked_bytes"]
+        for pattern in ("2.15.1-cpu-py3.11*", "2.15.1-cuda12.2-py3.11")
+        for row in tfimg("list", pattern, "--sizes", "--json").json
+    }
+    assert abs(sizes["2.15.1-cpu-py3.11"] - 1_420_000_000) < 5_000_000  # as a build of it has measured
+    assert sizes["2.15.1-cuda12.2-py3.11"] > 3 * sizes["2.15.1-cpu-py3.11"]
+    slim = tfimg("list", "2.15.1-cpu-py3.11-slim", "--sizes").lines[1]
+    assert slim.startswith("2.15.1-cpu-py3.11-slim < 1.4 GB ")
+    assert tfimg("list", "2.15.1-cpu-py3.11", "--sizes").lines[1].startswith("2.15.1-cpu-py3.11 ~ 1.4 GB ")
+
+
 def test_another_repository_is_in_every_tag(tfimg: CliRunner) -> None:
     rows = tfimg("list", "2.15.1", "--json", "--repository", "registry.example.test/tf").json
     assert {tag.rpartition(":")[0] for row in rows for tag in row["tags"]} == {"registry.example.test/tf"}

@@ -96,6 +96,30 @@ def test_every_other_failure_of_an_inspection_is_an_error() -> None:
                 ask()
 
 
+class _Cache(_Answers):
+    """An engine with a build cache of the steps in `server.subject`, until it is pruned; None: it has no such part."""
+
+    def answer(self) -> None:
+        steps: list[dict[str, Any]] | None = self.server.subject  # type: ignore[attr-defined]
+        if "/system/df" in self.path:
+            self._json(200, {} if steps is None else {"BuildCache": steps})
+        elif "/build/prune" in self.path and "all=True" in self.path and steps:
+            steps.clear()
+            self._json(200, {"SpaceReclaimed": 7})
+        else:
+            super().answer()
+
+
+def test_the_build_cache_is_measured_without_what_images_have_and_pruned() -> None:
+    with serving(_Cache, [{"Size": 7, "Shared": False}, {"Size": 9, "Shared": True}]) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        assert engine.find_cache_bytes() == 7
+        engine.prune_cache()
+        assert engine.find_cache_bytes() == 0
+    with serving(_Cache, None) as address:  # as Podman answers
+        assert DockerEngine(host=f"tcp://{address}", environ={}).find_cache_bytes() is None
+
+
 def test_engines_and_buildx_that_are_too_old_are_refused() -> None:
     for text in ("23.0.0", "26.1.5+dfsg1", "28.0.0-rc.1", "library-import"):
         require_version("it is", text, OLDEST_ENGINE)

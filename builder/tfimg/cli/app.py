@@ -59,6 +59,7 @@ GROUPS = {
         "jupyter": ("run:Jupyter", "start JupyterLab of an image, and print its address"),
         "shell": ("run:Shell", "start a shell in an image"),
         "doctor": ("machine:Doctor", "say whether this machine can build and run images"),
+        "clean": ("machine:Clean", "show and remove what tfimg keeps on this machine"),
         "cloud-init": ("cloud_init:CloudInit", "print user data for a cloud's virtual machine"),
         "engine up": ("engine:EngineUp", "use the engine that runs, else start a private one"),
         "engine down": ("engine:EngineDown", "stop the private engine"),
@@ -98,7 +99,7 @@ GROUPS = {
 FAMILIES = {"engine": "start or stop a private engine: up, down, status, env"}
 """Command that only groups others → its line of `tfimg --help`."""
 
-RARE = {"cloud-init", "compare", "completion"}
+RARE = {"clean", "cloud-init", "compare", "completion"}
 """Commands that `tfimg --help` leaves out; it fits a terminal of 80 columns and 40 lines."""
 
 COMMANDS = {name: target for group in GROUPS.values() for name, (target, _) in group.items()}

@@ -242,6 +242,10 @@ class BuildRunning(TfimgError, exit_code=ExitCode.BUILD):
     """Another process is building the image."""
 
 
+class StateInUse(TfimgError, exit_code=ExitCode.FAILED):
+    """A build or publication uses the state folder that `tfimg clean` would remove."""
+
+
 class InvalidWheel(TfimgError, exit_code=ExitCode.BUILD):
     """A wheel is malformed, or its files differ from its RECORD."""
 

@@ -505,6 +505,15 @@ class DockerEngine:
                         container.remove(force=True, v=True)
         self.remove(name)
 
+    def find_cache_bytes(self) -> int | None:
+        with self.translate_errors():
+            steps = self.client.df().get("BuildCache")
+        return None if steps is None else sum(int(step["Size"]) for step in steps if not step.get("Shared"))
+
+    def prune_cache(self) -> None:
+        with self.translate_errors():
+            self.client.api.prune_builds(all=True)
+
     def can_run(self, platform: Platform) -> bool:
         """See `Engine`. An image of one tiny program proves it: an engine does not know what its kernel emulates."""
         if platform == self.get_device_support().platform:

@@ -244,6 +244,12 @@ class Engine(ContainerRunner, Protocol):
     def remove_with_containers(self, name: str) -> None:
         """Remove a name and the containers that were created from it, as a killed run leaves them."""
 
+    def find_cache_bytes(self) -> int | None:
+        """Return the bytes of the build cache; None for an engine that has none."""
+
+    def prune_cache(self) -> None:
+        """Remove all of the build cache that no running build uses."""
+
     def resolve_digest(self, reference: str) -> str:
         """Return the digest that the registry has. Raises `NetworkError` when it has none or does not answer."""
 

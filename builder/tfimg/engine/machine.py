@@ -142,7 +142,7 @@ def open_candidate(folder: Path, identifier: str, engine: Engine, host: str, on_
     Before, removes those of killed builds on the engine at `host`, and no others: they belong to builds that live, and
     to other users. `folder` has the locks. Of an engine that is lost, the next build removes the candidate.
     """
-    locks = folder / hashlib.sha256(host.encode()).hexdigest()[:16]
+    locks = _locks_of(folder, host)
     removed = []
     for lock in sorted(locks.glob("*")):
         # Another build may remove the same; what the engine refuses is tried again by the next build.
@@ -167,6 +167,15 @@ def open_candidate(folder: Path, identifier: str, engine: Engine, host: str, on_
             with suppress(EngineError, EngineUnavailable):
                 engine.remove(name)
                 file.unlink()
+
+
+def list_candidates(folder: Path, host: str) -> Iterator[str]:
+    """Yield the names of the candidates on the engine at `host` whose locks are in `folder`."""
+    yield from (f"{CANDIDATE}:{lock.name}" for lock in sorted(_locks_of(folder, host).glob("*")))
+
+
+def _locks_of(folder: Path, host: str) -> Path:
+    return folder / hashlib.sha256(host.encode()).hexdigest()[:16]
 
 
 def candidate_name(identifier: str) -> str:

@@ -92,6 +92,19 @@ def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
     )
 
 
+PREDICTED_ABOVE = {"jupyter": 316_000_000, "dev": 916_000_000}
+"""Unpacked bytes that a variant has above the runtime image: jupyter of 2.15.1; Debian's compilers and git by what
+their packages state."""
+
+PREDICTED_BELOW = 263_000_000
+"""Unpacked bytes of Debian, Python, byte code and suite in 2.15.1 for CPU."""
+
+
+def predict_unpacked_bytes(spec: ImageSpec, lock: Lock) -> int:
+    """Return about how many bytes an image takes unpacked; of a variant that removes files, no more than this."""
+    return count_bytes([make_shard_image(spec, lock)]) + PREDICTED_BELOW + PREDICTED_ABOVE.get(spec.variant, 0)
+
+
 def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard, ...]:
     """Return at most `count` shards; every image is in exactly one.
 

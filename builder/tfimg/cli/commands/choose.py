@@ -9,9 +9,11 @@ from typing import Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, Patterns, RepositoryOptions, RequestOptions, flag, option
-from tfimg.cli.output.tables import COLOURS, Table, print_table
+from tfimg.cli.output.tables import COLOURS, Table, print_rows, print_table
 from tfimg.cli.values import complete_variants
+from tfimg.matrix.spec import ImageSpec
 from tfimg.matrix.support_ends import describe_ended
+from tfimg.recipe.shards import predict_unpacked_bytes
 
 
 @dataclass(frozen=True)
@@ -20,17 +22,27 @@ class ListImages(Command, Patterns, RepositoryOptions):
 
     Examples:
       tfimg list '2.1[56]*-cpu-*'
-      tfimg list 2.18 --variant slim
+      tfimg list 2.18 --variant slim --sizes
     """
 
     variant: str | None = option(
         "images of a variant: runtime (default), jupyter, dev, slim", "NAME", completer=complete_variants
     )
 
+    sizes: bool = flag("predict the unpacked size of each, by that of 2.15.1; images share most of it")
+
     def run(self, context: Context) -> int:
         project = context.project(repository=self.repository)
-        rows = project.describe_all(project.select(self.patterns, self.variant))
-        context.print_result(rows, lambda: print_images(rows, context.services.today))
+        specs = project.select(self.patterns, self.variant)
+        rows = project.describe_all(specs)
+        if self.sizes:
+            for spec, row in zip(specs, rows, strict=True):
+                has_lock = any(project.workspace.locks(spec.runtime).glob("*.txt"))
+                lock = project.locks.read_predictable(spec) if has_lock else None
+                row["predicted_unpacked_bytes"] = predict_unpacked_bytes(spec, lock) if lock else None
+            context.print_result(rows, lambda: print_sizes(specs, rows))
+        else:
+            context.print_result(rows, lambda: print_images(rows, context.services.today))
         return 0
 
 
@@ -54,6 +66,20 @@ def print_images(rows: Sequence[Mapping[str, Any]], today: date) -> None:
         for columns in IMAGE_FORMS
     )
     print_table(tables)
+
+
+def print_sizes(specs: Sequence[ImageSpec], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what `tfimg list --sizes` shows; a variant that removes files has less than predicted."""
+    cells = (
+        (
+            row["identifier"],
+            f"{'<' if spec.removed else '~'} {size / 1e9:.1f} GB" if size else "not known",
+            ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:]) or "-",
+        )
+        for spec, row in zip(specs, rows, strict=True)
+        for size in [row["predicted_unpacked_bytes"]]
+    )
+    print_rows(("IDENTIFIER", "UNPACKED", "TAGS"), cells, right=("UNPACKED",), folding=("TAGS",))
 
 
 def _image_cells(row: Mapping[str, Any], today: date) -> dict[str, str]:

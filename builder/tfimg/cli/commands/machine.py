@@ -5,17 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, IdentifierOptions, RepositoryOptions, VersionOptions, argument, option
+from tfimg.cli.options import Command, IdentifierOptions, RepositoryOptions, VersionOptions, argument, flag, option
 from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.streams import fold, print_styled, read_text
+from tfimg.cli.output.tables import print_rows
 from tfimg.cli.values import complete_identifiers
-from tfimg.core.errors import NoAccelerator
+from tfimg.core.errors import EngineUnavailable, NoAccelerator, UsageError
+from tfimg.core.text import format_size
+from tfimg.engine.interface import Engine
 from tfimg.host.doctor import HostFinding
 from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
 from tfimg.host.which import format_gpus, recommend_image
 from tfimg.matrix.support_ends import describe_ended
+from tfimg.project import storage
 from tfimg.project.diagnosis import diagnose_host
 from tfimg.recipe.labels import describe_matrix_image
 
@@ -126,3 +131,54 @@ def print_findings(findings: Sequence[HostFinding]) -> None:
 
 def _fold_text(text: str, indent: int) -> str:
     return fold(text, indent=indent) if sys.stdout.isatty() else text
+
+
+@dataclass(frozen=True)
+class Clean(Command, RepositoryOptions):
+    """Show and remove what tfimg keeps on this machine: parts of the state folder, images and build cache.
+
+    Examples:
+      tfimg clean --dry-run
+      tfimg clean layers wheels --yes
+    """
+
+    parts: tuple[str, ...] = argument(
+        "parts of the state folder, as --dry-run names them, or images (default: all)", "PART", default=()
+    )
+    dry_run: bool = flag("show it with sizes, and remove nothing")
+    yes: bool = flag("remove it")
+
+    alternatives: ClassVar[tuple[tuple[str, str], ...]] = (("--dry-run", "dry_run"), ("--yes", "yes"))
+    needs_alternative: ClassVar[bool] = True
+
+    def run(self, context: Context) -> int:
+        """Print what is kept, or what stayed and why. An engine that does not answer keeps its images."""
+        state = context.services.state
+        known = (*storage.PARTS, "engine", "images")
+        if unknown := [part for part in self.parts if part not in known]:
+            raise UsageError(f"tfimg keeps no part {unknown[0]!r}.", next_step=f"Name some of {', '.join(known)}.")
+        kept: list[storage.Kept] = []
+        engine: Engine | None = None
+        if not self.parts or "images" in self.parts:
+            try:
+                engine = context.services.runner()
+                repository = context.project(repository=self.repository).repository
+                kept += storage.list_in_engine(engine, state, repository)
+            except EngineUnavailable as error:
+                context.note(f"Images of an engine are not listed: {error.what}")
+        kept += [one for one in storage.list_parts(state) if not self.parts or one.name in self.parts]
+        if self.yes:
+            kept = list(storage.remove(kept, engine, state))
+        context.print_result([asdict(one) for one in kept], lambda: print_kept(kept, is_removed=self.yes))
+        return 0
+
+
+def print_kept(kept: Sequence[storage.Kept], *, is_removed: bool) -> None:
+    """Print a table of what is kept, or after a removal of what stayed."""
+    if not kept:
+        print("Nothing is left." if is_removed else "tfimg keeps nothing.")
+        return
+    rows = [
+        (one.name, format_size(one.bytes), f"stays: {one.why}" if one.why else one.content, one.place) for one in kept
+    ]
+    print_rows(("NAME", "SIZE", "WHAT", "PLACE"), rows, right=("SIZE",), folding=("WHAT",))
