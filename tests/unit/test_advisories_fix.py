@@ -108,7 +108,7 @@ class World:
 
 @pytest.fixture
 def world(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.chdir(tmp_path)  # without `.venv` here or a PATH, uv finds no Python by itself
+    monkeypatch.chdir(tmp_path)  # without `.venv` in this folder or a PATH, uv finds no Python by itself
     project = Project(services=TestEnvironment(environ={"TFIMG_WORKSPACE": str(workspace.root)}))
     with package_index() as index:
         index.cached = True
