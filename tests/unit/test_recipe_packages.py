@@ -95,13 +95,13 @@ def test_one_requirement_among_many_is_found_with_few_resolutions(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolutions = []
-    original = packages.Resolver.find_versions
+    original = packages.Resolver.find
 
-    def counted(self: packages.Resolver, *arguments: object) -> dict[str, str]:
+    def counted(self: packages.Resolver, *arguments: object) -> Sequence[Package]:
         resolutions.append(arguments)
         return original(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(packages.Resolver, "find_versions", counted)
+    monkeypatch.setattr(packages.Resolver, "find", counted)
     many = [f"shared>=0.{number}" for number in range(400)]
     with pytest.raises(RequirementConflict, match=r"^rising 2.0 needs protobuf==4.25.3"):
         resolve(project, *many[:200], "rising==2.0", *many[200:])

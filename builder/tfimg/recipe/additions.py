@@ -10,7 +10,7 @@ from tfimg.core.errors import NetworkError, RequirementConflict
 from tfimg.core.text import list_first
 from tfimg.matrix.devices import CPU
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.conflicts import find_old_releases
+from tfimg.recipe.ages import find_old_releases
 from tfimg.recipe.cuda import find_cuda_copies, is_for_cuda, list_cpu_builds
 from tfimg.recipe.lock import Lock, read_packages
 from tfimg.recipe.packages import find_moved, name_of

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -22,7 +21,7 @@ from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.text import list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
-from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.ages import OldRelease, find_old_releases, find_recent
 from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, is_for_cuda
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
@@ -30,22 +29,15 @@ from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
 from tfimg.recipe.releases import PackageRelease, Releases, list_pythons, select_names
 from tfimg.recipe.requirements import WITH_SOURCE
 
-if TYPE_CHECKING:
-    from packaging.pylock import Package
-
 MAX_SECONDS = 20
 """Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
 
 MAX_END = 28  # seconds after which the last one is stopped
 
-SAY_AFTER = 5  # seconds without a word
 MAX_LISTED = 5  # conflicts in one message
 MAX_FIXES = 3  # ways out in one message
 MAX_WALK = 80  # packages whose requirements are read to find one without a wheel
 MAX_IMAGES = 4  # images that are tried
-MAX_AGE_DAYS = 365
-"""Days by which a release that a request takes without naming its version may be older than the newest of the day."""
-
 LEAVE_OUT = "leave out "
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -106,15 +98,21 @@ def explain_conflict(
     """
     old = cause if isinstance(cause, OldRelease) else None
     newest = f"{old.name}=={old.newest}" if old else None
+    wanted = list(requirements)
+    for place, one in enumerate(map(Requirement, requirements)):
+        if old and name_of(str(one)) == old.name:
+            one.specifier = SpecifierSet(f"=={old.newest}")
+            wanted[place] = newest = str(one)
     search = _Search(
         resolver=resolver,
-        requirements=tuple(newest if old and newest and name_of(one) == old.name else one for one in requirements),
+        asked=tuple(requirements),
+        requirements=tuple(wanted),
         releases=releases,
         find_images=find_images,
-        report=on_event,
         started=started,
         old=old,
     )
+    on_event(InfoEvent(text="Looking for what does not fit, and for what would"))
     try:
         problems = search.find_problems(first=newest)
     except (_TimeIsUp, NetworkError):
@@ -125,121 +123,20 @@ def explain_conflict(
     return search.refuse(problems, cause if isinstance(cause, LockError) else None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OldRelease:
-    """A release that a resolution takes, although the day has a newer one that supports the image's Python.
-
-    `specifier` is what the request names for the package, None for a package that only others need. `is_companion`: it
-    says itself that it is made for the image's TensorFlow, as releases of TensorFlow Text do.
-    """
-
-    name: str
-    version: str
-    uploaded: date | None
-    newest: str
-    newest_day: date | None
-    specifier: str | None
-    is_companion: bool = False
-
-    @property
-    def days(self) -> int:
-        """How many days older than the newest release it is; 0 where the index states no days."""
-        return (self.newest_day - self.uploaded).days if self.newest_day and self.uploaded else 0
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether a request without a version must not end in it."""
-        is_old = self.days > MAX_AGE_DAYS and not self.is_companion
-        return self.specifier == "" and (is_old or Version(self.version).is_prerelease)
-
-    def describe(self) -> str:
-        """Return the release and the newest one in words."""
-        newest = f"the newest of the day is {self.newest} of {self.newest_day}"
-        return f"{self.name} {self.version} of {self.uploaded}; {newest}"
-
-
-def find_old_releases(
-    releases: Releases, spec: ImageSpec, found: Mapping[str, str], requirements: Iterable[str], day: date
-) -> tuple[OldRelease, ...]:
-    """Return the releases among `found` versions that are older than the newest of a day, the oldest first.
-
-    Those that a request bounds are compared with the newest that the bounds allow. Raises `NetworkError`.
-    """
-    named: dict[str, SpecifierSet] = {}
-    for one in map(Requirement, requirements):
-        named[name_of(str(one))] = named.get(name_of(str(one)), SpecifierSet()) & one.specifier
-    releases.prefetch(found)
-    old = []
-    for name, version in found.items():
-        here = releases.find(name, version)
-        newest = releases.find_newest(name, named.get(name, SpecifierSet()), day)
-        if here is None or newest is None or newest.version <= here.version:
-            continue
-        old.append(
-            OldRelease(
-                name=name,
-                version=version,
-                uploaded=here.uploaded,
-                newest=str(newest.version),
-                newest_day=newest.uploaded,
-                specifier=str(named[name]) if name in named else None,
-                is_companion=name in named and _is_companion(releases, spec, name, version),
-            )
-        )
-    return tuple(sorted(old, key=lambda one: (-one.days, one.name)))
-
-
-def take_newer_releases(
-    resolver: Resolver, releases: Releases, requirements: Sequence[str], found: Sequence[Package]
-) -> tuple[Sequence[Package], OldRelease | None]:
-    """Return what a request resolves to, without releases of long ago of packages that only others need.
-
-    uv keeps what the image has, and may take an old release for it. Also return the first that it has to take because
-    of what does not move. Raises `NetworkError`.
-    """
-    known = {name_of(one) for one in requirements} | resolver.versions.keys()
-    others = {str(one.name): str(one.version) for one in found if one.name not in known}
-    listed = find_old_releases(releases, resolver.spec, others, (), resolver.day)
-    free = [name for name in resolver.versions if not resolver.is_held(name, [name])]
-
-    def ask(one: OldRelease) -> str:
-        for answer, names in (("avoidable", ()), ("forced", free)):
-            try:
-                resolver.find((*requirements, f"{one.name}=={one.newest}"), names)
-                return answer
-            except LockError:
-                continue
-        return "bounded by the request"
-
-    old = [one for one in listed if one.days > MAX_AGE_DAYS][:MAX_LISTED]
-    answers = list(zip(old, map_in_threads(ask, old, MAX_RESOLUTIONS), strict=True))
-    newer = tuple(f"{one.name}>={one.newest}" for one, answer in answers if answer == "avoidable")
-    if newer:
-        with suppress(LockError):
-            found = replace(resolver, constraints=(*resolver.constraints, *newer)).find(requirements)
-    return found, next((one for one, answer in answers if answer == "forced"), None)
-
-
-def _is_companion(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:
-    """Return whether a release requires the image's TensorFlow, and none of any time to come."""
-    environment = make_environment(spec.python, PROCESSORS[spec.platform])
-    bounds = select_requirements(releases.read_requirements(name, version) or (), environment)
-    found = (bounds[one] for one in (ALIAS, spec.package) if one in bounds)
-    return any(one.contains(spec.tensorflow, prereleases=True) and not one.contains("999") for one in found)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to."""
+    """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to.
+
+    `requirements` are those that are `asked`, with the newest release in place of `old`.
+    """
 
     resolver: Resolver
+    asked: tuple[str, ...]
     requirements: tuple[str, ...]
     releases: Callable[[Resolver], Releases]
     find_images: FindImages
-    report: OnEvent
     started: float
     old: OldRelease | None = None
-    _said: list[str] = field(default_factory=list)
     _resolved: dict[tuple[object, ...], dict[str, str] | None] = field(default_factory=dict)
 
     # Answers
@@ -256,8 +153,8 @@ class _Search:
         default = f"Loosen or leave out {'the requirement' if len(problems) == 1 else 'these requirements'}."
         if problems and not problems[0].attempts and error is not None:
             default = f"{default[:-1]}; the object of --json has what uv says as `proof`."
-        if self.old and not fixes:
-            fixes = [attempt.text for attempt in self._find_fixes([self._take_old(self.old)])]
+        if not fixes and (old := self._find_old()):
+            fixes = [f"write {' and '.join(old)} to take the old release all the same"]
         step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
         if len(fixes) > 1:
             step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
@@ -269,12 +166,16 @@ class _Search:
             refusal.details = {"proof": error.what}
         return refusal
 
-    def _take_old(self, old: OldRelease) -> _Problem:
-        pin = f"{old.name}=={old.version}"
-        others = tuple(one for one in self.requirements if name_of(one) != old.name)
-        named = (*others, pin)
-        text = f"write {pin} to take the old release all the same"
-        return _Problem(what="", attempts=[lambda: _Attempt(text=text, requirements=named, resolver=self.resolver)])
+    def _find_old(self) -> list[str]:
+        """Return the releases that the request would take if their age were no reason to refuse them."""
+        resolver = self.resolver
+        try:
+            found = replace(resolver, timeout=self._seconds_left()).find(self.asked)
+            versions: dict[str, str] = {package.name: str(package.version) for package in found}
+            old = find_old_releases(self.releases(resolver), resolver.spec, versions, self.asked, resolver.day)
+        except (LockError, NetworkError, TimeoutError, _TimeIsUp):
+            return []
+        return [f"{one.name}=={one.version}" for one in old if one.is_refused and one.name not in resolver.versions]
 
     def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[_Attempt]:
         """Yield the ways out that resolve with the whole request, the nearest first."""
@@ -563,22 +464,25 @@ class _Search:
         self, requirements: Iterable[str], free: Iterable[str] = (), resolver: Resolver | None = None
     ) -> dict[str, str] | None:
         """Return the versions by name that requirements resolve to, None without a solution. Raises `_TimeIsUp`."""
-        seconds = time.monotonic() - self.started
-        if seconds > MAX_SECONDS:
-            raise _TimeIsUp
-        if seconds > SAY_AFTER and not self._said:
-            self._said.append("said")
-            self.report(InfoEvent(text="Looking for what does not fit, and for what would"))
+        timeout = self._seconds_left()
         chosen, wanted, freed = resolver or self.resolver, tuple(requirements), tuple(free)
         key = (chosen.spec.identifier, len(chosen.lock), chosen.day, chosen.promised, wanted, freed)
         if key not in self._resolved:
             try:
-                self._resolved[key] = replace(chosen, timeout=MAX_END - seconds).find_versions(wanted, freed)
+                found = find_recent(replace(chosen, timeout=timeout), self.releases(chosen), wanted, freed)
+                self._resolved[key] = {package.name: str(package.version) for package in found}
             except LockError:
                 self._resolved[key] = None
             except TimeoutError:
                 raise _TimeIsUp from None
         return self._resolved[key]
+
+    def _seconds_left(self) -> float:
+        """Return the seconds in which a resolution has to end. Raises `_TimeIsUp` if none may begin."""
+        seconds = time.monotonic() - self.started
+        if seconds > MAX_SECONDS:
+            raise _TimeIsUp
+        return MAX_END - seconds
 
     def _find_culprit(self) -> str:
         """Return the first requirement that does not fit with those before it; in a logarithm of resolutions."""
