@@ -26,13 +26,13 @@ from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, i
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
 from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
-from tfimg.recipe.releases import PackageRelease, Releases, list_pythons, select_names
+from tfimg.recipe.releases import MAX_PAGES, PackageRelease, Releases, list_pythons, select_names
 from tfimg.recipe.requirements import WITH_SOURCE
 
-MAX_SECONDS = 20
+MAX_SECONDS = 30
 """Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
 
-MAX_END = 28  # seconds after which the last one is stopped
+MAX_END = 45  # seconds after which the last one is stopped
 
 MAX_LISTED = 5  # conflicts in one message
 MAX_FIXES = 3  # ways out in one message
@@ -439,8 +439,8 @@ class _Search:
         listed = self.releases(self.resolver).read(name) or ()
         return min((one.usable for one in listed if one.usable and one.supports_python), default=None)
 
-    def _later(self, day: date | None) -> Sequence[Callable[[], _Attempt | None]]:
-        """Return the request as of a later day, else as of today."""
+    def _later(self, day: date | None, missing: Mapping[str, str] = NOTHING) -> Sequence[Callable[[], _Attempt | None]]:
+        """Return the request as of a later day, else as of today, with wheels of `missing` packages."""
         today = self.resolver.today
         if self.resolver.day >= today:
             return ()
@@ -448,10 +448,10 @@ class _Search:
         def attempt() -> _Attempt | None:
             for one in dict.fromkeys(filter(None, (day, today))):
                 option = "--newest" if one == today else f"--as-of {one}"
-                resolver = replace(self.resolver, as_of=one)
-                made = _Attempt(
-                    text=f"allow later releases with {option}", requirements=self.requirements, resolver=resolver
-                )
+                resolver = replace(self.resolver, as_of=one, promised=tuple(missing.items()))
+                text = f"allow later releases with {option}"
+                text += f", and {_describe_wheels(missing)}" if missing else ""
+                made = _Attempt(text=text, requirements=self.requirements, resolver=resolver)
                 if one > self.resolver.day and self._works(made):
                     return made
             return None
@@ -513,35 +513,40 @@ class _Search:
         """Return why a requirement does not fit, although releases of it do: something that it needs does not."""
         if direct := self._explain_direct(culprit):
             return direct
-        missing, unknown = self._find_without_wheel(culprit)  # the index answers faster than uv
+        missing, unknown = self._find_without_wheel(culprit)
         promising = replace(self.resolver, promised=tuple(missing.items()))
-        if missing and (helped := self._resolve([culprit], resolver=promising)):
-            return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
-        today = replace(self.resolver, as_of=self.resolver.today)
+        today = replace(promising, as_of=self.resolver.today)
         is_today = self.resolver.day >= self.resolver.today
         free = [name for name in self.resolver.versions if not self._is_the_image(name)]
         questions: list[Callable[[], dict[str, str] | None]] = [
-            lambda: self._resolve([culprit], free),
+            lambda: self._resolve([culprit], resolver=promising) if missing else None,
+            lambda: self._resolve([culprit], free, resolver=promising),
             lambda: None if is_today else self._resolve([culprit], resolver=today),
             lambda: None if is_today else self._resolve([culprit], free, resolver=today),
         ]
-        freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
+        helped, freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
+        used = {one: version for one, version in missing.items() if one in (helped or freed or later or both or ())}
+        if helped is not None:
+            return self._describe_without_wheel(culprit, used)
         if freed is not None:
-            return self._describe_held(self._find_held(culprit, freed, self.resolver))
+            problem = self._describe_held(self._find_held(culprit, freed, promising), used)
+            more = self._later(None, used) if later is not None else ()
+            return replace(problem, attempts=(*problem.attempts, *more))
         if later is not None:
-            return self._describe_later(culprit, later)
+            return self._describe_later(culprit, later, used)
         if both is not None:
-            return self._describe_held(self._find_held(culprit, both, today))
+            return self._describe_held(self._find_held(culprit, both, today), used)
         if unknown:
             what = f"The package index has no package {' and '.join(unknown[:MAX_LISTED])}, which {culprit} needs."
             return _Problem(what=what, attempts=self._without_version(culprit))
-        return self._describe_excluded(culprit)
+        return self._describe_excluded(culprit, missing)
 
     def _is_the_image(self, name: str) -> bool:
         return self.resolver.is_held(name, [name])
 
-    def _describe_later(self, culprit: str, later: Mapping[str, str]) -> _Problem:
-        """Return the problem of a requirement that fits as of today."""
+    def _describe_later(self, culprit: str, later: Mapping[str, str], missing: Mapping[str, str]) -> _Problem:
+        """Return the problem of a requirement that fits as of today, with wheels of `missing` packages."""
+        promising = replace(self.resolver, promised=tuple(missing.items()))
         releases = self.releases(self.resolver)
         releases.prefetch(later)
         there = ((name, releases.find(name, version)) for name, version in later.items())
@@ -551,14 +556,14 @@ class _Search:
         if late:
             place = _first_without(
                 range(len(late)),
-                lambda end: self._resolve([culprit], resolver=replace(self.resolver, as_of=late[end])) is None,
+                lambda end: self._resolve([culprit], resolver=replace(promising, as_of=late[end])) is None,
             )
             first = late[place]
         needed = [name for name, day in days.items() if day == first and name not in self.resolver.versions]
         what = f"{culprit} does not fit as of {self.day}"
         name = name_of(culprit)
         what += f": {needed[0]} {later[needed[0]]} is of {first}." if needed and needed != [name] else "."
-        return _Problem(what=what, attempts=self._later(first))
+        return _Problem(what=what, attempts=self._later(first, missing))
 
     def _find_held(self, culprit: str, found: Mapping[str, str], resolver: Resolver) -> list[_Need]:
         """Return what a requirement needs of packages that only their names move; `found` has them moved."""
@@ -573,7 +578,7 @@ class _Search:
             free = [one for one in versions if one != name and not self._is_the_image(one)]
             return self._resolve([culprit], free, resolver=resolver) is None
 
-        answers = map_in_threads(is_needed, moved, MAX_RESOLUTIONS)
+        answers = map_in_threads(is_needed, moved, MAX_RESOLUTIONS) if len(moved) > 1 else [True for _ in moved]
         needed = [one for one, answer in zip(moved, answers, strict=True) if answer] or moved
         return [self._find_need(culprit, found, name, versions[name]) for name in needed]
 
@@ -612,10 +617,11 @@ class _Search:
             attempts=(first, *self._at_image(needs[0].name, needs[0].specifier)),
         )
 
-    def _describe_excluded(self, culprit: str) -> _Problem:
+    def _describe_excluded(self, culprit: str, missing: Mapping[str, str]) -> _Problem:
         """Return the problem of a requirement that TensorFlow's own metadata excludes."""
         spec, versions = self.resolver.spec, self.resolver.versions
-        bare = replace(self.resolver, lock={}, fixes=(), may_move=False, as_of=self.resolver.today)
+        promised = tuple(missing.items())
+        bare = replace(self.resolver, lock={}, fixes=(), may_move=False, as_of=self.resolver.today, promised=promised)
         found = self._resolve([culprit], [ALIAS], resolver=bare)
         if found is None:
             return _Problem(
@@ -749,7 +755,7 @@ class _Search:
         level = [Requirement(culprit)]
         while level and len(seen) < MAX_WALK + len(self.resolver.versions):
             names = [name_of(str(one)) for one in level]
-            releases.prefetch(names)
+            releases.prefetch(name for name in names if name not in seen)
             chosen: list[tuple[Requirement, str, PackageRelease]] = []
             for needed, name in zip(level, names, strict=True):
                 if name in seen:
@@ -775,7 +781,7 @@ class _Search:
                 requires = releases.read_requirements(item[1], str(item[2].version)) or ()
                 return select_names(requires, environment, item[0].extras)
 
-            level = [one for found in map_in_threads(read, chosen, MAX_RESOLUTIONS) for one in found]
+            level = [one for found in map_in_threads(read, chosen, MAX_PAGES) for one in found]
         return missing, unknown
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from tfimg.core.cache import make_cache_key, read_cache, write_cache
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError
 from tfimg.index.client import MAX_WHEEL, Index, IndexedWheel, ProjectPage
@@ -18,6 +23,9 @@ from tfimg.matrix.schema import PROCESSORS, Platform
 from tfimg.recipe.lock import list_wheel_tags
 
 MAX_PAGES = 8  # pages that are read at once
+
+MAX_SECONDS = 600
+"""Age up to which what a page says is taken from an earlier run: as long as the public index lets clients keep it."""
 
 SYSTEMS = {"win": "Windows", "macosx": "macOS"}
 """What the platform tags of other systems begin with."""
@@ -50,13 +58,16 @@ class PackageRelease:
 class Releases:
     """Reads the releases of packages for one Python and platform; each page once.
 
-    Every method raises `NetworkError`.
+    `cache` is the folder of what earlier runs have read: pages of the last minutes, and requirements of wheels, which
+    never change. Every method raises `NetworkError`.
     """
 
     indexes: Sequence[Index]
     python: str
     platform: Platform
+    cache: Path
     _known: dict[str, tuple[PackageRelease, ...] | None] = field(default_factory=dict)
+    _requires: dict[tuple[str, str], tuple[str, ...] | None] = field(default_factory=dict)
 
     @cached_property
     def _tags(self) -> frozenset[object]:
@@ -65,9 +76,20 @@ class Releases:
     def read(self, name: str) -> tuple[PackageRelease, ...] | None:
         """Return the releases of a package, the newest version first; None if no index has the package."""
         if name not in self._known:
-            pages = [page for index in self.indexes if (page := index.read_project(name)).exists]
-            self._known[name] = self._list(pages) if pages else None
+            file, key = self._find_file(name), make_cache_key(modules=(__file__,))
+            kept = read_cache(file, key) or {"at": 0}
+            if 0 <= time.time() - kept["at"] <= MAX_SECONDS:
+                self._known[name] = tuple(map(_restore, kept["releases"]))
+            else:
+                pages = [page for index in self.indexes if (page := index.read_project(name)).exists]
+                self._known[name] = found = self._list(pages) if pages else None
+                if found:
+                    write_cache(file, key, {"at": time.time(), "releases": [*map(_dump, found)]})
         return self._known[name]
+
+    def _find_file(self, *what: str) -> Path:
+        named = "\n".join([*(index.url for index in self.indexes), self.python, self.platform, *what])
+        return self.cache / "packages" / f"{hashlib.sha256(named.encode()).hexdigest()}.json"
 
     def prefetch(self, names: Iterable[str]) -> None:
         """Read several packages at once; what cannot be read is asked for again when it is needed."""
@@ -93,6 +115,16 @@ class Releases:
 
     def read_requirements(self, name: str, version: str) -> tuple[str, ...] | None:
         """Return the requirements of a release's wheel; None without a wheel that fits."""
+        if (name, version) not in self._requires:
+            file, key = self._find_file(name, version), make_cache_key(modules=(__file__,))
+            kept = read_cache(file, key)
+            found = tuple(kept) if kept is not None else self._ask_requirements(name, version)
+            if kept is None and found is not None:
+                write_cache(file, key, found)
+            self._requires[name, version] = found
+        return self._requires[name, version]
+
+    def _ask_requirements(self, name: str, version: str) -> tuple[str, ...] | None:
         for index in self.indexes:
             for wheel in index.wheels(name):
                 if str(wheel.version) == version and self._fits(wheel):
@@ -154,6 +186,19 @@ class Releases:
             return not python or SpecifierSet(python).contains(f"{self.python}.99")
         except InvalidSpecifier:
             return True
+
+
+def _dump(release: PackageRelease) -> dict[str, Any]:
+    """Return a release as plain JSON values."""
+    return {name: str(one) if isinstance(one, Version | date) else one for name, one in asdict(release).items()}
+
+
+def _restore(values: dict[str, Any]) -> PackageRelease:
+    uploaded, usable = (date.fromisoformat(day) if day else None for day in (values["uploaded"], values["usable"]))
+    lists = {name: tuple(values[name]) for name in ("pythons", "systems")}
+    return PackageRelease(
+        **{**values, **lists, "version": Version(values["version"]), "uploaded": uploaded, "usable": usable}
+    )
 
 
 def select_names(requires: Iterable[str], environment: dict[str, str], extras: Iterable[str]) -> list[Requirement]:
