@@ -140,7 +140,12 @@ def find_recent(
         return replace(resolver, constraints=(*resolver.constraints, *bounds.values())).find(requirements, free)
     except LockError:
         # The release for the image's TensorFlow may be of any age.
-        kept = [bound for name, bound in bounds.items() if not _is_for_later(releases, resolver, name)]
+        newest = {name: releases.find_newest(name, SpecifierSet(), resolver.day) for name in bounds}
+        kept = [
+            bounds[name]
+            for name, one in newest.items()
+            if one is None or not is_for_later(releases, resolver.spec, name, str(one.version))
+        ]
         if len(kept) == len(bounds):
             raise
     return replace(resolver, constraints=(*resolver.constraints, *kept)).find(requirements, free)
@@ -154,20 +159,21 @@ def _find_oldest(releases: Releases, requirements: Sequence[str], resolver: Reso
     bounds = {}
     for name in names:
         newest = releases.find_newest(name, SpecifierSet(), resolver.day)
-        if newest is not None and newest.uploaded is not None:
+        listed = releases.read(name) or ()
+        if listed and not any(one.supports_python for one in listed if one.is_there(resolver.day)):
+            bounds[name] = f"{name}>{listed[0].version.public}"
+        elif newest is not None and newest.uploaded is not None:
             since = newest.uploaded - timedelta(days=MAX_AGE_DAYS)
-            listed = (one for one in releases.read(name) or () if one.uploaded and one.uploaded >= since)
+            recent = (one.version for one in listed if one.uploaded and one.uploaded >= since and one.supports_python)
             # A bound with a pre-release would allow them.
-            bounds[name] = f"{name}>={min(one.version for one in listed if not one.version.is_prerelease).public}"
+            bounds[name] = f"{name}>={min(one for one in recent if not one.is_prerelease).public}"
     return bounds
 
 
-def _is_for_later(releases: Releases, resolver: Resolver, name: str) -> bool:
-    """Return whether the newest release of a package is made for a TensorFlow after the image's."""
-    newest = releases.find_newest(name, SpecifierSet(), resolver.day)
-    requires = releases.read_requirements(name, str(newest.version)) if newest else None
-    spec = resolver.spec
-    bounds = select_requirements(requires or (), make_environment(spec.python, PROCESSORS[spec.platform]))
+def is_for_later(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:
+    """Return whether a release of a package is made for a TensorFlow after an image's. Raises `NetworkError`."""
+    environment = make_environment(spec.python, PROCESSORS[spec.platform])
+    bounds = select_requirements(releases.read_requirements(name, version) or (), environment)
     asked = [bound for one in (ALIAS, spec.package) for bound in bounds.get(one, ())]
     lowest = [Version(one.version.removesuffix(".*")) for one in asked if one.operator in ("==", ">=", ">", "~=")]
     return any(version > Version(spec.tensorflow) for version in lowest)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,10 +18,10 @@ from packaging.version import Version
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.events import InfoEvent, OnEvent, ignore
-from tfimg.core.text import list_first
+from tfimg.core.text import escape_unprintable, list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
-from tfimg.recipe.ages import OldRelease, find_old_releases, find_recent
+from tfimg.recipe.ages import OldRelease, find_old_releases, find_recent, is_for_later
 from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, is_for_cuda
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
@@ -36,7 +36,9 @@ MAX_END = 45  # seconds after which the last one is stopped
 
 MAX_LISTED = 5  # conflicts in one message
 MAX_FIXES = 3  # ways out in one message
+MAX_PYTHON = 100  # characters of a Requires-Python
 MAX_WALK = 80  # packages whose requirements are read to find one without a wheel
+MAX_COMPANIONS = 65  # releases that are looked at to find the one for a TensorFlow. TensorFlow Text has 61
 MAX_IMAGES = 4  # images that are tried
 LEAVE_OUT = "leave out "
 
@@ -44,6 +46,10 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 FindImages = Callable[[str, str], Iterator[Resolver]]
 """Name and specifier of a package → the images that are locked with such a version, the closest one first."""
+
+
+TryAttempt = Callable[[], "_Attempt | None"]
+"""Returns a way out, None if it does not work."""
 
 
 class _TimeIsUp(Exception):
@@ -76,7 +82,7 @@ class _Problem:
     """
 
     what: str
-    attempts: Sequence[Callable[[], _Attempt | None]] = ()
+    attempts: Sequence[TryAttempt] = ()
     change: Callable[[], _Attempt] | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
@@ -181,27 +187,23 @@ class _Search:
         """Yield the ways out that resolve with the whole request, the nearest first."""
         attempts = [attempt for problem in problems for attempt in problem.attempts]
         found: list[str] = []
-        if len(problems) > 1:
-            try:
-                combined = self._try(lambda: self._combine(problems))
-            except (_TimeIsUp, NetworkError):
-                return
-            if combined:
-                yield combined
-                return
+        if len(problems) > 1 and (combined := self._try(lambda: self._combine(problems))):
+            yield combined
+            return
         for start in range(0, len(attempts), MAX_RESOLUTIONS):
-            try:
-                tried = list(map_in_threads(self._try, attempts[start : start + MAX_RESOLUTIONS], MAX_RESOLUTIONS))
-            except (_TimeIsUp, NetworkError):
-                return
+            tried = map_in_threads(self._try, attempts[start : start + MAX_RESOLUTIONS], MAX_RESOLUTIONS)
             for attempt in filter(None, tried):
                 if attempt.text not in found and len(found) < MAX_FIXES:
                     found.append(attempt.text)
                     yield attempt
 
-    def _try(self, attempt: Callable[[], _Attempt | None]) -> _Attempt | None:
-        made = attempt()
-        return made if made and self._works(made) else None
+    def _try(self, attempt: TryAttempt) -> _Attempt | None:
+        """Return a way out; None if it does not work, or if nothing is known of it in time."""
+        try:
+            made = attempt()
+            return made if made and self._works(made) else None
+        except (_TimeIsUp, NetworkError):
+            return None
 
     def _works(self, attempt: _Attempt) -> bool:
         """Return whether a whole request resolves, and to no release that would be refused."""
@@ -251,9 +253,7 @@ class _Search:
         changed = tuple(other if one == requirement else one for one in self.requirements)
         return lambda: _Attempt(text=text, requirements=tuple(filter(None, changed)), resolver=self.resolver)
 
-    def _at_image(
-        self, name: str, specifier: str, since: date | None = None
-    ) -> Sequence[Callable[[], _Attempt | None]]:
+    def _at_image(self, name: str, specifier: str, culprit: str, since: date | None = None) -> Sequence[TryAttempt]:
         """Return the request on the closest image of a day on that has such a version of a package, and resolves."""
 
         def attempt() -> _Attempt | None:
@@ -261,19 +261,48 @@ class _Search:
             for image in islice(images, MAX_IMAGES):
                 text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
                 # What is pinned to a release of a later day needs others of that day, or of later ones.
-                is_late = self._pinned_day is not None and self._pinned_day > image.day
-                for day in (self._pinned_day, image.today) if is_late else (image.as_of,):
-                    option = "--newest" if day == image.today else f"--as-of {day}"
-                    made = _Attempt(
-                        text=f"{text}, with {option}" if is_late else text,
-                        requirements=self.requirements,
-                        resolver=replace(image, as_of=day),
-                    )
-                    if self._works(made):
+                late = [self._pinned_day] if self._pinned_day and self._pinned_day > image.day else [image.as_of]
+                for day in dict.fromkeys([*late, image.today]):
+                    if made := self._move(text, replace(image, as_of=day), culprit):
                         return made
             return None
 
         return (attempt,)
+
+    def _move(
+        self, text: str, resolver: Resolver, culprit: str, missing: Mapping[str, str] = NOTHING
+    ) -> _Attempt | None:
+        """Return the request with what it needs of packages that only their names move, if it resolves then.
+
+        Also with wheels of what the index has as source, of `missing` packages at least.
+        """
+        search, versions = replace(self, resolver=resolver), resolver.versions
+        has_wheel = search._find_newest(culprit) or self._is_local(culprit) or name_of(culprit) in (*missing, *versions)
+        if not has_wheel or search._find_outside(culprit):
+            return None
+        free = [name for name in versions if not search._is_the_image(name)]
+        resolver = replace(resolver, promised=tuple(missing.items()))
+        wanted = tuple(dict.fromkeys((*self.requirements, culprit)))  # others may need it
+        found = self._resolve(wanted, free, resolver=resolver)
+        if found is None and not missing and (missing := search._find_without_wheel(culprit)[0]):
+            resolver = replace(resolver, promised=tuple(missing.items()))
+            found = self._resolve(wanted, free, resolver=resolver)
+        if found is None:
+            return None
+        moved = [name for name in found if versions.get(name, found[name]) != found[name]]
+        pins = tuple(f"{name}=={found[name]}" for name in moved if resolver.is_held(name, self.requirements))
+        option = "--newest" if resolver.day == resolver.today else f"--as-of {resolver.day}"
+        is_other_day = resolver.as_of is not None and resolver.as_of != self.resolver.as_of
+        parts = [f"{text}, with {option}" if is_other_day else text] if text else []
+        if is_other_day and not text:
+            parts = [f"allow later releases with {option}"]
+        if pins:
+            parts.append(f"add {','.join(pins)} to the request, which TensorFlow's own metadata allows")
+        if files := {one: version for one, version in resolver.promised if one in found}:
+            parts.append(_describe_wheels(files))
+        made = _Attempt(text=", and ".join(parts), requirements=(*self.requirements, *pins), resolver=resolver)
+        self._resolved[self._key(resolver, made.requirements)] = found  # it proves the request with the pins too
+        return made
 
     @cached_property
     def _pinned_day(self) -> date | None:
@@ -332,7 +361,7 @@ class _Search:
         if version is not None and self.resolver.is_held(name, [requirement]):
             return _Problem(
                 what=f"{requirement} conflicts with {name} {version} of the image itself.",
-                attempts=(*self._at_image(name, str(wanted.specifier)), plain),
+                attempts=(*self._at_image(name, str(wanted.specifier), requirement), plain),
                 change=plain,
             )
         listed = self.releases(self.resolver).read(name)
@@ -343,7 +372,7 @@ class _Search:
                 return _Problem(
                     what=f"{requirement} conflicts with TensorFlow {spec.tensorflow}, which needs {name}{bound}; the "
                     f"image has {version}.",
-                    attempts=(plain, *self._at_image(name, str(wanted.specifier))),
+                    attempts=(plain, *self._at_image(name, str(wanted.specifier), requirement)),
                     change=plain,
                 )
         if listed is None:
@@ -377,13 +406,21 @@ class _Search:
         where = f"Python {spec.python} on {spec.platform}"
         usable = [one for one in matching if one.fits and one.supports_python]
         # The same release of TensorFlow on another Python.
-        others = self._at_image(ALIAS, f"=={spec.tensorflow}") if any(one.pythons for one in matching) else ()
+        is_of_pythons = any(one.pythons or not one.supports_python for one in matching)
+        others = self._at_image(ALIAS, f"=={spec.tensorflow}", requirement) if is_of_pythons else ()
         if usable:
             early = [one for one in usable if one.usable is None or one.usable <= day]
             if early or is_exact(requirement):
                 return None
             first = min(usable, key=lambda one: one.usable or date.max)
             what = f"{requirement} has no release that fits as of {self.day}: {first.version} is of {first.usable}."
+            there = [one for one in matching if one.is_there(day) and not one.version.is_prerelease]
+            if there and there[0].python and not any(one.supports_python for one in there):
+                needed = escape_unprintable(there[0].python)[:MAX_PYTHON]
+                what = (
+                    f"{requirement} has no release for Python {spec.python} as of {self.day}: {there[0].version} needs "
+                    f"Python {needed}."
+                )
             early = [one for one in matching if one.pythons and one.uploaded and one.uploaded <= day]
             if early:
                 newest = next((one for one in early if not one.version.is_prerelease), early[0])
@@ -396,7 +433,7 @@ class _Search:
             if self._resolve([requirement], resolver=today.resolver) is None:
                 beyond = today._explain_one(requirement)
                 return _Problem(what=f"{what} {beyond.what}", attempts=(*others, *beyond.attempts))
-            newer = self._at_image(ALIAS, f">{spec.tensorflow}", first.usable)
+            newer = self._at_image(ALIAS, f">{spec.tensorflow}", requirement, first.usable)
             return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
         newest = matching[0]
         with_wheels = [one for one in matching if one.has_wheels]
@@ -412,7 +449,9 @@ class _Search:
                 change=out,
             )
         if not any(one.supports_python for one in matching):
-            return _Problem(what=f"{requirement} has no release for {where}.", attempts=(out,))
+            needed = escape_unprintable(newest.python)[:MAX_PYTHON]
+            what = f"{requirement} has no release for {where}: {newest.version} needs Python {needed}."
+            return _Problem(what=what, attempts=(*others, out))
         return self._describe_without_wheel(requirement, {name_of(requirement): str(present.version)})
 
     def _describe_without_wheel(self, requirement: str, missing: Mapping[str, str]) -> _Problem:
@@ -422,9 +461,7 @@ class _Search:
         text = _describe_wheels(missing)
         promising = replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
         later = [one for one in (self._usable_day(one) for one in missing) if one]
-        attempts: list[Callable[[], _Attempt | None]] = [
-            lambda: _Attempt(text=text, requirements=self.requirements, resolver=promising)
-        ]
+        attempts: list[TryAttempt] = [lambda: _Attempt(text=text, requirements=self.requirements, resolver=promising)]
         if len(later) == len(missing):
             attempts += self._later(max(later))
         return _Problem(
@@ -439,7 +476,7 @@ class _Search:
         listed = self.releases(self.resolver).read(name) or ()
         return min((one.usable for one in listed if one.usable and one.supports_python), default=None)
 
-    def _later(self, day: date | None, missing: Mapping[str, str] = NOTHING) -> Sequence[Callable[[], _Attempt | None]]:
+    def _later(self, day: date | None, missing: Mapping[str, str] = NOTHING) -> Sequence[TryAttempt]:
         """Return the request as of a later day, else as of today, with wheels of `missing` packages."""
         today = self.resolver.today
         if self.resolver.day >= today:
@@ -466,7 +503,7 @@ class _Search:
         """Return the versions by name that requirements resolve to, None without a solution. Raises `_TimeIsUp`."""
         timeout = self._seconds_left()
         chosen, wanted, freed = resolver or self.resolver, tuple(requirements), tuple(free)
-        key = (chosen.spec.identifier, len(chosen.lock), chosen.day, chosen.promised, wanted, freed)
+        key = self._key(chosen, wanted, freed)
         if key not in self._resolved:
             try:
                 found = find_recent(replace(chosen, timeout=timeout), self.releases(chosen), wanted, freed)
@@ -476,6 +513,9 @@ class _Search:
             except TimeoutError:
                 raise _TimeIsUp from None
         return self._resolved[key]
+
+    def _key(self, resolver: Resolver, requirements: tuple[str, ...], free: tuple[str, ...] = ()) -> tuple[object, ...]:
+        return resolver.spec.identifier, len(resolver.lock), resolver.day, resolver.promised, requirements, free
 
     def _seconds_left(self) -> float:
         """Return the seconds in which a resolution has to end. Raises `_TimeIsUp` if none may begin."""
@@ -529,13 +569,13 @@ class _Search:
         if helped is not None:
             return self._describe_without_wheel(culprit, used)
         if freed is not None:
-            problem = self._describe_held(self._find_held(culprit, freed, promising), used)
+            problem = self._describe_held(culprit, self._find_held(culprit, freed, promising), used)
             more = self._later(None, used) if later is not None else ()
             return replace(problem, attempts=(*problem.attempts, *more))
         if later is not None:
             return self._describe_later(culprit, later, used)
         if both is not None:
-            return self._describe_held(self._find_held(culprit, both, today), used)
+            return self._describe_held(culprit, self._find_held(culprit, both, today), used)
         if unknown:
             what = f"The package index has no package {' and '.join(unknown[:MAX_LISTED])}, which {culprit} needs."
             return _Problem(what=what, attempts=self._without_version(culprit))
@@ -553,6 +593,16 @@ class _Search:
         days = {name: one.usable for name, one in there if one and one.usable}
         late = sorted({day for day in days.values() if day > self.resolver.day})
         first = None
+        pinned = self._pinned_day
+        if (
+            pinned
+            and pinned > self.resolver.day
+            and self._resolve([culprit], resolver=replace(promising, as_of=pinned))
+        ):
+            return _Problem(
+                what=f"{culprit} does not fit as of {self.day}: it needs releases of its time.",
+                attempts=self._later(pinned, missing),
+            )
         if late:
             place = _first_without(
                 range(len(late)),
@@ -582,7 +632,7 @@ class _Search:
         needed = [one for one, answer in zip(moved, answers, strict=True) if answer] or moved
         return [self._find_need(culprit, found, name, versions[name]) for name in needed]
 
-    def _describe_held(self, needs: Sequence[_Need], missing: Mapping[str, str] = NOTHING) -> _Problem:
+    def _describe_held(self, culprit: str, needs: Sequence[_Need], missing: Mapping[str, str] = NOTHING) -> _Problem:
         """Return the problem of a requirement that needs what moves only if the request names it."""
         versions = self.resolver.versions
         reasons = {one.name: one.reason for one in read_packages(self.resolver.lock) if one.reason}
@@ -592,29 +642,16 @@ class _Search:
             fix = f" ({reason})" if reason.startswith("fixes") else ""
             texts.append(f"{need.text}, and the image has {need.name} {versions[need.name]}{fix}")
         them = "it" if len(needs) == 1 else "them"
-        names = tuple(f"{need.name}{need.specifier}" for need in needs)
-        days = [self.resolver.as_of, self._pinned_day, self.resolver.today]
+        days = dict.fromkeys([self.resolver.as_of, self._pinned_day, self.resolver.today])
 
-        def attempt(as_of: date | None) -> _Attempt | None:
-            resolver = replace(self.resolver, as_of=as_of, promised=tuple(missing.items()))
-            wanted = (*self.requirements, *names)
-            found = self._resolve(wanted, resolver=resolver) if resolver.day >= self.resolver.day else None
-            if found is None:
-                return None
-            pins = tuple(f"{need.name}=={found[need.name]}" for need in needs)
-            option = "--newest" if as_of == resolver.today else f"--as-of {as_of}"
-            later = "" if resolver.day == self.resolver.day else f" with {option}"
-            text = f"add {','.join(pins)} to the request{later}, which TensorFlow's own metadata allows"
-            files = {one: version for one, version in missing.items() if one in found}
-            text += f", and {_describe_wheels(files)}" if files else ""
-            return _Attempt(text=text, requirements=(*self.requirements, *pins), resolver=resolver)
-
-        def first() -> _Attempt | None:
-            return next(filter(None, map(attempt, dict.fromkeys(days))), None)
+        def move() -> _Attempt | None:
+            later = (replace(self.resolver, as_of=day) for day in days)
+            tried = (self._move("", one, culprit, missing) for one in later if one.day >= self.resolver.day)
+            return next(filter(None, tried), None)
 
         return _Problem(
             what=f"{'; '.join(texts)}. Extra packages do not move {them} unless the request names {them}.",
-            attempts=(first, *self._at_image(needs[0].name, needs[0].specifier)),
+            attempts=(move, *self._at_image(needs[0].name, needs[0].specifier, culprit)),
         )
 
     def _describe_excluded(self, culprit: str, missing: Mapping[str, str]) -> _Problem:
@@ -635,7 +672,7 @@ class _Search:
             need = self._find_need(culprit, found, name, versions[name])
             return _Problem(
                 what=f"{need.text}, and the image has {name} {versions[name]}.",
-                attempts=(*self._at_image(name, need.specifier), *self._without_version(culprit)),
+                attempts=(*self._at_image(name, need.specifier, culprit), *self._without_version(culprit)),
             )
         outside = [one for one, bound in self.bounds.items() if one in found and not bound.contains(found[one])]
         if not outside:
@@ -647,7 +684,7 @@ class _Search:
         bounds = ", ".join(f"{one}{self.bounds[one]}" for one in outside[:MAX_LISTED])
         return _Problem(
             what=f"{'; '.join(need.text for need in needs)}, and TensorFlow {spec.tensorflow} needs {bounds}.",
-            attempts=(*self._at_image(outside[0], needs[0].specifier), *self._without_version(culprit)),
+            attempts=(*self._at_image(outside[0], needs[0].specifier, culprit), *self._without_version(culprit)),
         )
 
     def _for_cpu(self, culprit: str, need: _Need) -> Sequence[Callable[[], _Attempt]]:
@@ -663,20 +700,38 @@ class _Search:
         return (lambda: _Attempt(text=text, requirements=wanted, resolver=promising),)
 
     def _find_newest(self, requirement: str) -> PackageRelease | None:
-        """Return the newest release of a requirement that the image's Python and platform can install."""
+        """Return the newest release of a requirement that the image's Python and platform can install.
+
+        If releases are made for one TensorFlow each, it is the newest for the image's.
+        """
         wanted, until = Requirement(requirement).specifier, self.resolver.today
         until = until if is_exact(requirement) else self.resolver.day
-        for one in self.releases(self.resolver).read(name_of(requirement)) or ():
-            is_usable = one.fits and one.supports_python and (one.usable is None or one.usable <= until)
-            if is_usable and wanted.contains(one.version, prereleases=bool(wanted.prereleases)):
-                return one
-        return None
+        name, releases = name_of(requirement), self.releases(self.resolver)
+        listed = [
+            one
+            for one in releases.read(name) or ()
+            if one.fits and one.supports_python and (one.usable is None or one.usable <= until)
+            if wanted.contains(one.version, prereleases=bool(wanted.prereleases))
+        ]
+        if not listed or not is_for_later(releases, self.resolver.spec, name, str(listed[0].version)):
+            return listed[0] if listed else None
+        for start in range(1, min(len(listed), MAX_COMPANIONS), MAX_PAGES):
+            some = listed[start : start + MAX_PAGES]
+            later = map_in_threads(
+                lambda one: is_for_later(releases, self.resolver.spec, name, str(one.version)), some, MAX_PAGES
+            )
+            if found := [one for one, is_later in zip(some, later, strict=True) if not is_later]:
+                return found[0]
+        return listed[0]
 
-    def _explain_direct(self, culprit: str) -> _Problem | None:
-        """Return why what the newest release of a requirement needs itself does not fit; asks the index alone."""
+    def _list_needs(self, culprit: str) -> list[_Need]:
+        """Return what the newest release of a requirement needs of held packages, and the image does not have.
+
+        Asks the index alone; TensorFlow itself first.
+        """
         newest, spec = self._find_newest(culprit), self.resolver.spec
         if newest is None:
-            return None
+            return []
         name, versions = name_of(culprit), self.resolver.versions
         requires = self.releases(self.resolver).read_requirements(name, str(newest.version)) or ()
         environment = make_environment(spec.python, PROCESSORS[spec.platform])
@@ -687,25 +742,38 @@ class _Search:
             and not one.specifier.contains(versions[other], prereleases=True)
             and self.resolver.is_held(other, self.requirements)
         ]
-        for need in needs:
+        return sorted(needs, key=lambda need: need.name not in (ALIAS, spec.package))
+
+    def _find_outside(self, culprit: str) -> tuple[_Need, str] | None:
+        """Return what a requirement itself needs that no name in the request moves, and what excludes it."""
+        for need in self._list_needs(culprit):
             if self._is_the_image(need.name):
-                return _Problem(
-                    what=f"{need.text}, and the image has {need.name} {versions[need.name]}.",
-                    attempts=(
-                        *self._for_cpu(culprit, need),
-                        *self._at_image(need.name, need.specifier),
-                        *self._without_version(culprit),
-                    ),
-                )
+                return need, f"the image has {need.name} {self.resolver.versions[need.name]}"
             bound = self.bounds.get(need.name, SpecifierSet())
             both = SpecifierSet(need.specifier) & bound
             listed = self.releases(self.resolver).read(need.name) or ()
             if not any(both.contains(one.version, prereleases=True) for one in listed):
-                return _Problem(
-                    what=f"{need.text}, and TensorFlow {spec.tensorflow} needs {need.name}{bound}.",
-                    attempts=(*self._at_image(need.name, need.specifier), *self._without_version(culprit)),
-                )
-        return self._describe_held(needs, self._find_without_wheel(culprit)[0]) if needs else None
+                return need, f"TensorFlow {self.resolver.spec.tensorflow} needs {need.name}{bound}"
+        return None
+
+    def _explain_direct(self, culprit: str) -> _Problem | None:
+        """Return why what the newest release of a requirement needs itself does not fit."""
+        if outside := self._find_outside(culprit):
+            need, excludes = outside
+            today = replace(self.resolver, as_of=self.resolver.today)
+            later = partial(self._move, "", today, culprit)
+            return _Problem(
+                what=f"{need.text}, and {excludes}.",
+                attempts=(
+                    *self._for_cpu(culprit, need),
+                    *([later] if self.resolver.day < today.day else []),
+                    *self._at_image(need.name, need.specifier, culprit),
+                    *self._without_version(culprit),
+                ),
+            )
+        if needs := self._list_needs(culprit):
+            return self._describe_held(culprit, needs, self._find_without_wheel(culprit)[0])
+        return None
 
     def _find_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need:
         """Return which of the packages that a requirement resolves to excludes a version of another one of them."""
@@ -727,6 +795,7 @@ class _Search:
             for need in select_names(requires, environment, extras):
                 if name_of(str(need)) == name and not need.specifier.contains(version, prereleases=True):
                     text = f"{one} {found[one]} needs {name}{need.specifier}"
+                    text = text if one == first else f"{first} needs {one}, and {text}"
                     return _Need(name, str(need.specifier), text)
             return None
 
@@ -771,11 +840,10 @@ class _Search:
                     and release.supports_python
                     and needed.specifier.contains(release.version, prereleases=bool(needed.specifier.prereleases))
                 ]
-                usable = [one for one in listed if one.fits and (not one.usable or one.usable <= until)]
-                if usable:
-                    chosen.append((needed, name, usable[0]))
-                elif listed and not self._is_local(name):
-                    missing[name] = str(listed[0].version)
+                if found := self._find_newest(str(needed)):
+                    chosen.append((needed, name, found))
+                elif not self._is_local(name) and (sources := [one for one in listed if one.has_source]):
+                    missing[name] = str(sources[0].version)
 
             def read(item: tuple[Requirement, str, PackageRelease]) -> list[Requirement]:
                 requires = releases.read_requirements(item[1], str(item[2].version)) or ()

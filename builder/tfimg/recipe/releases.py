@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,15 @@ SYSTEMS = {"win": "Windows", "macosx": "macOS"}
 class PackageRelease:
     """A release of a package; `uploaded` is the day of its first file, None if the index does not state it.
 
-    `usable` is the day of the first wheel that the image's Python and platform can install, `fits` says that there
+    `python` is its Requires-Python; a release before one that excludes the image's Python as too late does not support
+    it. `usable` is the day of the first wheel that the image's Python and platform can install, `fits` says that there
     is one. `pythons` and `systems` are what its wheels are for where none fits.
     """
 
     version: Version
     uploaded: date | None
     supports_python: bool
+    python: str
     fits: bool
     usable: date | None
     has_wheels: bool
@@ -151,10 +153,14 @@ class Releases:
             sources |= {source.version for source in page.sources}
             for source in page.sources:
                 files.setdefault(source.version, []).append((source.uploaded, source.requires_python))
-        return tuple(
-            self._summarize(version, wheels.get(version, []), files[version], has_source=version in sources)
-            for version in sorted(files, reverse=True)
-        )
+        found = []
+        is_too_late = False
+        for version in sorted(files, reverse=True):
+            one = self._summarize(version, wheels.get(version, []), files[version], has_source=version in sources)
+            # Releases before one that excludes this Python as too late did not know of it, and have no such bound.
+            is_too_late |= _is_too_late(one.python, self.python) and not version.is_prerelease
+            found.append(replace(one, supports_python=one.supports_python and not is_too_late))
+        return tuple(found)
 
     def _summarize(
         self,
@@ -172,7 +178,8 @@ class Releases:
         return PackageRelease(
             version=version,
             uploaded=min(days, default=None),
-            supports_python=any(self._supports(python) for _, python in files),
+            supports_python=any(_supports(python or "", self.python) for _, python in files),
+            python=next((python for _, python in files if python), ""),
             fits=bool(fitting),
             usable=min((wheel.uploaded for wheel in fitting if wheel.uploaded), default=None),
             has_wheels=bool(wheels),
@@ -181,11 +188,20 @@ class Releases:
             systems=tuple(sorted(systems)) if is_foreign else (),
         )
 
-    def _supports(self, python: str | None) -> bool:
-        try:
-            return not python or SpecifierSet(python).contains(f"{self.python}.99")
-        except InvalidSpecifier:
-            return True
+
+@cache
+def _supports(specifier: str, python: str) -> bool:
+    try:
+        return SpecifierSet(specifier).contains(f"{python}.99")
+    except InvalidSpecifier:
+        return True
+
+
+@cache
+def _is_too_late(specifier: str, python: str) -> bool:
+    """Return whether Requires-Python excludes a Python and allows an earlier one."""
+    earlier = ["2.7", *(f"3.{minor}" for minor in range(3, int(python.partition(".")[2])))]
+    return not _supports(specifier, python) and any(_supports(specifier, one) for one in earlier)
 
 
 def _dump(release: PackageRelease) -> dict[str, Any]:
