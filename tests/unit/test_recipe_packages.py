@@ -200,6 +200,19 @@ def test_a_variant_moves_nothing(project: Project) -> None:
         resolver.find(["mover"])
 
 
+# Keras 2
+
+
+def test_a_package_that_needs_keras_2_without_saying_so_is_refused_beside_keras_3(project: Project) -> None:
+    with pytest.raises(RequirementConflict) as refused:
+        project.locks.add_packages(project.spec("2.16.2-cpu-py3.11"), ["tensorflow-addons"])
+    assert refused.value.what.startswith(
+        "tensorflow-addons needs Keras 2, and 2.16.2-cpu-py3.11 has Keras 3: it imports"
+    )
+    assert refused.value.next_step == "Use the image 2.15.1-cpu-py3.11, which has keras 2.15.0."
+    assert resolve(project, "tensorflow-addons") == ["tensorflow-addons==0.23.0"]
+
+
 # CUDA
 
 

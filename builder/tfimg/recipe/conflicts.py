@@ -357,6 +357,8 @@ class _Search:
         version = self.resolver.versions.get(name)
         if version is not None and wanted.specifier.contains(version, prereleases=True):
             return None
+        if problem := self._find_keras_2(requirement):
+            return problem
         plain = self._replace(requirement, wanted.name, f"write {wanted.name} without a version")
         if version is not None and self.resolver.is_held(name, [requirement]):
             return _Problem(
@@ -378,6 +380,25 @@ class _Search:
         if listed is None:
             return None if self._is_local(requirement) else self._describe_unknown(requirement)
         return None if self._is_local(requirement) else self._describe_releases(requirement, listed, matching)
+
+    def _find_keras_2(self, requirement: str) -> _Problem | None:
+        """Return the problem of a package that needs Keras 2 without saying so, in an image with Keras 3."""
+        wanted, spec = Requirement(requirement), self.resolver.spec
+        one = dict(spec.keras_2).get(name_of(requirement))
+        if one is None:
+            return None
+        newer = f"{wanted.name}>={one.until}"
+        listed = self.releases(self.resolver).read(wanted.name) or ()
+        both = wanted.specifier & SpecifierSet(f">={one.until}" if one.until else "<0")
+        if any(both.contains(release.version) for release in listed):
+            return None
+        return _Problem(
+            what=f"{requirement} needs Keras 2, and {spec.identifier} has Keras 3: it {one.reason}.",
+            attempts=(
+                *([self._replace(requirement, newer, f"write {newer}")] if one.until else []),
+                *self._at_image("keras", "<3", requirement),
+            ),
+        )
 
     def _is_local(self, requirement: str) -> bool:
         """Return whether a folder of --find-links may have it."""

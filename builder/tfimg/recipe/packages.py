@@ -122,6 +122,7 @@ class Resolver:
             constraints=(
                 *(f"{name}=={versions[name]}" for name in held),
                 *(f"{fix.name}=={fix.version}" for fix in self.fixes),
+                *(f"{name}>={one.until}" if one.until else f"{name}<0" for name, one in self.spec.keras_2),
                 *self.constraints,
             ),
             newest=self.as_of == self.today,
