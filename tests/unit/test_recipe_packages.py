@@ -263,6 +263,18 @@ def test_a_version_that_is_named_may_be_old(project: Project) -> None:
     assert resolve(project, "bounded<2") == ["bounded==1.0"]
 
 
+def test_a_plan_names_the_bound_that_forces_an_old_release(project: Project) -> None:
+    spec = project.locks.add_packages(project.spec(IMAGE), ["bounded<2", "holds"])
+    additions, notes = project.locks.list_additions(spec)
+    assert {one.name: (one.version, one.newest) for one in additions} == {
+        "bounded": ("1.0", "2.0"), "holds": ("1.0", None), "notes": ("0.1", "1.0"),
+    }  # fmt: skip
+    assert notes == (
+        "bounded 1.0 of 2022-01-01 is old, as the request names bounded<2: the newest of the day is 2.0 of 2024-03-01.",
+        "notes 0.1 of 2021-01-01 is old, as holds 1.0 needs notes<1: the newest of the day is 1.0 of 2024-02-01.",
+    )
+
+
 def test_a_version_that_is_named_may_be_newer_than_the_day(project: Project) -> None:
     assert resolve(project, "pandas==3.0.0", "arrays") == ["arrays==1.0", "pandas==3.0.0"]
 
