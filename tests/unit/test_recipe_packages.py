@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from packaging.pylock import Package, PackageWheel
+from packaging.specifiers import SpecifierSet
 
 from support.cases import cases
 from support.extra_packages import IMAGE, extra_packages_project
@@ -19,6 +20,7 @@ from tfimg.recipe.conflicts import _first_without
 from tfimg.recipe.facts import collect_facts, format_constraints
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.packages import find_moved
+from tfimg.recipe.requirements import PythonBound, Requested
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +200,18 @@ def test_a_variant_moves_nothing(project: Project) -> None:
     resolver = project.locks.resolver(project.spec(IMAGE), project.lock(project.spec(IMAGE)), may_move=False)
     with pytest.raises(LockError):
         resolver.find(["mover"])
+
+
+def test_no_image_is_named_that_a_file_excludes(project: Project) -> None:
+    """What needs NumPy 2, beside a pin of TensorFlow 2.15.1 or of Python 3.7."""
+    spec = project.spec(IMAGE)
+    for more in (
+        {"tensorflow": SpecifierSet("==2.15.1")},
+        {"pythons": (PythonBound(specifier="==3.7.*", place="x"),)},
+    ):
+        with pytest.raises(RequirementConflict) as refused:
+            project.locks.add_requested(spec, Requested(requirements=("numpy>=2",), **more))  # type: ignore[arg-type]
+        assert refused.value.next_step == "Write numpy without a version."
 
 
 # Keras 2

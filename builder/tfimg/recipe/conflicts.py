@@ -325,6 +325,14 @@ class _Search:
         here.prefetch(map(name_of, self.requirements))
         if problems := [problem for one in self.requirements if (problem := self._find_plain(one))]:
             return problems
+        pinned = self._pinned_day
+        if not first and pinned and self.resolver.day < pinned <= self.resolver.today:
+            resolver = replace(self.resolver, as_of=pinned)
+            if self._resolve(self.requirements, resolver=resolver) is not None:
+                what = (
+                    f"The request pins releases of up to {pinned}, and needs others of their time, not of {self.day}."
+                )
+                return [_Problem(what=what, attempts=self._later(pinned))]
         culprit = first or self._find_culprit()
         if not first and len(self.requirements) > 1 and self._resolve([culprit]) is not None:
             return [self._explain_together(culprit)]
@@ -388,6 +396,7 @@ class _Search:
         if one is None:
             return None
         newer = f"{wanted.name}>={one.until}"
+        out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}")
         listed = self.releases(self.resolver).read(wanted.name) or ()
         both = wanted.specifier & SpecifierSet(f">={one.until}" if one.until else "<0")
         if any(both.contains(release.version) for release in listed):
@@ -397,7 +406,9 @@ class _Search:
             attempts=(
                 *([self._replace(requirement, newer, f"write {newer}")] if one.until else []),
                 *self._at_image("keras", "<3", requirement),
+                out,
             ),
+            change=out,
         )
 
     def _is_local(self, requirement: str) -> bool:
