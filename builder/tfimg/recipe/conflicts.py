@@ -29,11 +29,12 @@ from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
 from tfimg.recipe.releases import MAX_PAGES, PackageRelease, Releases, list_pythons, select_names
 from tfimg.recipe.requirements import WITH_SOURCE
 
-MAX_SECONDS = 30
+MAX_SECONDS = 60
 """Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
 
-MAX_END = 45  # seconds after which the last one is stopped
+MAX_END = 75  # seconds after which the last one is stopped
 
+SAY_AFTER = 3  # seconds without a word
 MAX_LISTED = 5  # conflicts in one message
 MAX_FIXES = 3  # ways out in one message
 MAX_PYTHON = 100  # characters of a Requires-Python
@@ -115,6 +116,7 @@ def explain_conflict(
         requirements=tuple(wanted),
         releases=releases,
         find_images=find_images,
+        report=on_event,
         started=started,
         old=old,
     )
@@ -141,6 +143,7 @@ class _Search:
     requirements: tuple[str, ...]
     releases: Callable[[Resolver], Releases]
     find_images: FindImages
+    report: OnEvent
     started: float
     old: OldRelease | None = None
     _resolved: dict[tuple[object, ...], dict[str, str] | None] = field(default_factory=dict)
@@ -280,6 +283,8 @@ class _Search:
         has_wheel = search._find_newest(culprit) or self._is_local(culprit) or name_of(culprit) in (*missing, *versions)
         if not has_wheel or search._find_outside(culprit):
             return None
+        if time.monotonic() - self.started > SAY_AFTER:
+            self.report(InfoEvent(text=f"Trying {resolver.spec.identifier} as of {resolver.day}"))
         free = [name for name in versions if not search._is_the_image(name)]
         resolver = replace(resolver, promised=tuple(missing.items()))
         wanted = tuple(dict.fromkeys((*self.requirements, culprit)))  # others may need it
