@@ -147,6 +147,17 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
         )
         for name, day in wheels.items()
     ]
+    pythons = {"1.0": None, "2.0": ">=3.7,<3.10"}
+    index.files["of-earlier-pythons"] = [
+        File(
+            f"of_earlier_pythons-{version}-py3-none-any.whl",
+            sha256="0" * 64,
+            uploaded="2024-01-01T00:00:00Z",
+            metadata=f"Metadata-Version: 2.1\nName: of-earlier-pythons\nVersion: {version}\n",
+            requires_python=python,
+        )
+        for version, python in pythons.items()
+    ]
     index.files["source-only"] = [File("source_only-1.0.tar.gz", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")]
 
 

@@ -1,5 +1,6 @@
 """Extra packages of an image: what they resolve to, and the whole message where they do not fit. With the real uv."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -10,16 +11,19 @@ from packaging.pylock import Package, PackageWheel
 from packaging.specifiers import SpecifierSet
 
 from support.cases import cases
-from support.extra_packages import IMAGE, extra_packages_project
+from support.extra_packages import IMAGE, extra_packages_project, fill_index
+from support.package_index import package_index
 from support.wheels import sha256, write_wheel
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.paths import Workspace
+from tfimg.index.client import Index
 from tfimg.project.project import Project
 from tfimg.recipe import conflicts, packages
 from tfimg.recipe.conflicts import _first_without
 from tfimg.recipe.facts import collect_facts, format_constraints
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.packages import find_moved
+from tfimg.recipe.releases import MAX_SECONDS, Releases
 from tfimg.recipe.requirements import PythonBound, Requested
 
 
@@ -294,6 +298,29 @@ def test_a_plan_names_the_bound_that_forces_an_old_release(project: Project) -> 
 
 def test_a_version_that_is_named_may_be_newer_than_the_day(project: Project) -> None:
     assert resolve(project, "pandas==3.0.0", "arrays") == ["arrays==1.0", "pandas==3.0.0"]
+
+
+def test_what_an_index_says_is_kept_for_some_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a wheel requires never changes."""
+
+    def read() -> tuple[object, object]:
+        index = Index(f"{served.url}/simple")
+        found = Releases(indexes=[index], python="3.11", platform="linux/amd64", cache=tmp_path)
+        return found.read("other-python"), found.read_requirements("left", "1.0")
+
+    with package_index() as served:
+        fill_index(served)
+        first = read()
+        served.requested.clear()
+        assert read() == first
+        assert served.requested == []
+        later = time.time() + MAX_SECONDS + 1
+        monkeypatch.setattr(time, "time", lambda: later)
+        assert read() == first
+        assert served.requested == ["/simple/other-python/"]
+        for file in (tmp_path / "packages").iterdir():
+            file.write_text("damaged")
+        assert read() == first
 
 
 def test_halving_finds_the_first_that_does_not_fit() -> None:

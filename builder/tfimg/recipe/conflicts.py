@@ -473,22 +473,23 @@ class _Search:
             newer = self._at_image(ALIAS, f">{spec.tensorflow}", requirement, first.usable)
             return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
         newest = matching[0]
+        plain = self._replace(requirement, name, f"write {name} without a version")
+        others = (*others, *([plain] if str(wanted.specifier) else []))
+        if newest.python and not any(one.supports_python for one in matching):
+            needed = escape_unprintable(newest.python)[:MAX_PYTHON]
+            what = f"{requirement} has no release for {where}: {newest.version} needs Python {needed}."
+            return _Problem(what=what, attempts=(*others, out), change=out)
         with_wheels = [one for one in matching if one.has_wheels]
         present = next((one for one in matching if one.supports_python and one.is_there(day)), newest)
         may_compile = present.has_source and (not present.has_wheels or bool(present.systems))
         if with_wheels and (not may_compile or WITH_SOURCE.fullmatch(name_of(requirement))):
             systems = all(one.systems for one in with_wheels)
             only = f"{list_pythons(with_wheels[0])}{' only' if systems else ''}"
-            plain = self._replace(requirement, name, f"write {name} without a version")
             return _Problem(
                 what=f"{requirement} has no wheel for {where}: those of {with_wheels[0].version} are for {only}.",
-                attempts=(out,) if systems else (*others, *([plain] if str(wanted.specifier) else []), out),
+                attempts=(out,) if systems else (*others, out),
                 change=out,
             )
-        if not any(one.supports_python for one in matching):
-            needed = escape_unprintable(newest.python)[:MAX_PYTHON]
-            what = f"{requirement} has no release for {where}: {newest.version} needs Python {needed}."
-            return _Problem(what=what, attempts=(*others, out))
         return self._describe_without_wheel(requirement, {name_of(requirement): str(present.version)})
 
     def _describe_without_wheel(self, requirement: str, missing: Mapping[str, str]) -> _Problem:
