@@ -122,6 +122,7 @@ def explain_conflict(
     )
     on_event(InfoEvent(text="Looking for what does not fit, and for what would"))
     try:
+        search = search if old else search.move_to_pinned_day()
         problems = search.find_problems(first=newest)
     except (_TimeIsUp, NetworkError):
         problems = []
@@ -135,7 +136,8 @@ def explain_conflict(
 class _Search:
     """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to.
 
-    `requirements` are those that are `asked`, with the newest release in place of `old`.
+    `requirements` are those that are `asked`, with the newest release in place of `old`. `option` chooses another day
+    than that of the request.
     """
 
     resolver: Resolver
@@ -146,6 +148,7 @@ class _Search:
     report: OnEvent
     started: float
     old: OldRelease | None = None
+    option: str = ""
     _resolved: dict[tuple[object, ...], dict[str, str] | None] = field(default_factory=dict)
 
     # Answers
@@ -167,9 +170,15 @@ class _Search:
         step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
         if len(fixes) > 1:
             step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
+        if self.option:
+            step = f"Add {self.option}, and {step[0].lower()}{step[1:]}"
         refusal = RequirementConflict(" ".join(sentences), next_step=step)
         for attempt in attempts[:1]:
-            if attempt.requirements == self.requirements and attempt.resolver.day == self.resolver.day:
+            if (
+                not self.option
+                and attempt.requirements == self.requirements
+                and attempt.resolver.day == self.resolver.day
+            ):
                 refusal.sources = attempt.resolver.promised
         if error is not None:
             refusal.details = {"proof": error.what}
@@ -312,17 +321,28 @@ class _Search:
     @cached_property
     def _pinned_day(self) -> date | None:
         """The day of the latest release that the request names exactly."""
-        releases = self.releases(self.resolver)
-        exact = [one for one in map(Requirement, self.requirements) if is_exact(str(one))]
-        days = [
-            release.uploaded
-            for one in exact
-            for release in releases.read(name_of(str(one))) or ()
-            if one.specifier.contains(release.version, prereleases=True) and release.uploaded
-        ]
-        return max(days, default=None)
+        return max(filter(None, map(self._find_pinned_day, self.requirements)), default=None)
+
+    def _find_pinned_day(self, requirement: str) -> date | None:
+        """Return the day of the release that a requirement names exactly; None if it names none."""
+        wanted = Requirement(requirement)
+        listed = self.releases(self.resolver).read(name_of(requirement)) if is_exact(requirement) else ()
+        days = (one.uploaded for one in listed or () if wanted.specifier.contains(one.version, prereleases=True))
+        return max(filter(None, days), default=None)
 
     # What does not fit
+
+    def move_to_pinned_day(self) -> _Search:
+        """Return the search as of the day of the latest pin, if late pins need it and the request fails then too."""
+        pinned, resolver = self._pinned_day, self.resolver
+        if pinned is None or not resolver.day < pinned <= resolver.today:
+            return self
+        later = replace(resolver, as_of=pinned)
+        late = [one for one in self.requirements if (day := self._find_pinned_day(one)) and day > resolver.day]
+        if self._resolve(self.requirements, resolver=later) is not None or self._resolve(late) is not None:
+            return self
+        option = "--newest" if pinned == resolver.today else f"--as-of {pinned}"
+        return replace(self, resolver=later, option=option)
 
     def find_problems(self, first: str | None = None) -> list[_Problem]:
         """Return why the request has no solution. Raises `_TimeIsUp` and `NetworkError`."""
