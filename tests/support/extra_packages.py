@@ -45,6 +45,7 @@ text 2.15.0 2024-01-01 tensorflow<2.16,>=2.15.0
 text 2.21.0 2026-01-01 tensorflow<2.22,>=2.21.0
 latecomer 1.0 2025-06-01 numpy
 of-its-time 1.0 2025-06-02 latecomer
+needs-windows 1.0 2024-01-01 windows-only>=1
 only-new 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
 arrays 1.0 2024-01-01 numpy<2
 arrays 2.0 2024-03-02 numpy>=2

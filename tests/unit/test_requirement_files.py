@@ -79,7 +79,7 @@ def test_an_image_refuses_what_does_not_fit_at_once(text: str, message: str, pro
     assert str(refused.value) == message
 
 
-def test_pins_of_other_versions_are_asked_for_and_constraints_move_nothing(project: Project) -> None:
+def test_pins_of_other_versions_move_packages_and_constraints_do_not(project: Project) -> None:
     """Trials: whole freezes, and files with the NumPy of another image."""
     found = fit(project, "absl-py==2.0.0\nnumpy==1.24.3\n")
     found.require_valid()

@@ -112,7 +112,7 @@ def explain_conflict(
             wanted[place] = newest = str(one)
     search = _Search(
         resolver=resolver,
-        asked=tuple(requirements),
+        stated=tuple(requirements),
         requirements=tuple(wanted),
         releases=releases,
         find_images=find_images,
@@ -136,12 +136,12 @@ def explain_conflict(
 class _Search:
     """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to.
 
-    `requirements` are those that are `asked`, with the newest release in place of `old`. `option` chooses another day
+    `requirements` are those that are `stated`, with the newest release in place of `old`. `option` chooses another day
     than that of the request.
     """
 
     resolver: Resolver
-    asked: tuple[str, ...]
+    stated: tuple[str, ...]
     requirements: tuple[str, ...]
     releases: Callable[[Resolver], Releases]
     find_images: FindImages
@@ -188,9 +188,9 @@ class _Search:
         """Return the releases that the request would take if their age were no reason to refuse them."""
         resolver = self.resolver
         try:
-            found = replace(resolver, timeout=self._seconds_left()).find(self.asked)
+            found = replace(resolver, timeout=self._seconds_left()).find(self.stated)
             versions: dict[str, str] = {package.name: str(package.version) for package in found}
-            old = find_old_releases(self.releases(resolver), resolver.spec, versions, self.asked, resolver.day)
+            old = find_old_releases(self.releases(resolver), resolver.spec, versions, self.stated, resolver.day)
         except (LockError, NetworkError, TimeoutError, _TimeIsUp):
             return []
         return [f"{one.name}=={one.version}" for one in old if one.is_refused and one.name not in resolver.versions]
@@ -611,7 +611,7 @@ class _Search:
         """Return why a requirement does not fit, although releases of it do: something that it needs does not."""
         if direct := self._explain_direct(culprit):
             return direct
-        missing, unknown = self._find_without_wheel(culprit)
+        missing, unusable = self._find_without_wheel(culprit)
         promising = replace(self.resolver, promised=tuple(missing.items()))
         today = replace(promising, as_of=self.resolver.today)
         is_today = self.resolver.day >= self.resolver.today
@@ -634,9 +634,10 @@ class _Search:
             return self._describe_later(culprit, later, used)
         if both is not None:
             return self._describe_held(culprit, self._find_held(culprit, both, today), used)
-        if unknown:
-            what = f"The package index has no package {' and '.join(unknown[:MAX_LISTED])}, which {culprit} needs."
-            return _Problem(what=what, attempts=self._without_version(culprit))
+        if unusable:
+            out = self._replace(culprit, None, f"{LEAVE_OUT}{culprit}")
+            attempts = (*self._without_version(culprit), *([out] if len(self.requirements) > 1 else []))
+            return _Problem(what=f"{culprit} needs {unusable[0]}.", attempts=attempts, change=out)
         return self._describe_excluded(culprit, missing)
 
     def _is_the_image(self, name: str) -> bool:
@@ -871,14 +872,15 @@ class _Search:
     # Packages without a wheel
 
     def _find_without_wheel(self, culprit: str) -> tuple[dict[str, str], list[str]]:
-        """Return packages that a requirement needs: those without a wheel, with versions, and those that no index has.
+        """Return packages that a requirement needs and no image can install as they are.
 
+        First those that the index has as source, with versions; then in words those that it does not have for an image.
         The requirements of the newest releases are followed.
         """
         releases, day = self.releases(self.resolver), self.resolver.day
         spec = self.resolver.spec
         environment = make_environment(spec.python, PROCESSORS[spec.platform])
-        seen, missing, unknown = {*self.resolver.versions}, dict[str, str](), list[str]()
+        seen, missing, unusable = {*self.resolver.versions}, dict[str, str](), list[str]()
         level = [Requirement(culprit)]
         while level and len(seen) < MAX_WALK + len(self.resolver.versions):
             names = [name_of(str(one)) for one in level]
@@ -889,7 +891,7 @@ class _Search:
                     continue
                 seen.add(name)
                 if releases.read(name) is None and not self._is_local(name):
-                    unknown.append(name)
+                    unusable.append(f"{name}, which the package index does not have")
                 until = self.resolver.today if is_exact(str(needed)) and needed == Requirement(culprit) else day
                 listed = [
                     release
@@ -902,13 +904,16 @@ class _Search:
                     chosen.append((needed, name, found))
                 elif not self._is_local(name) and (sources := [one for one in listed if one.has_source]):
                     missing[name] = str(sources[0].version)
+                elif listed and not self._is_local(name):
+                    only = "only " if listed[0].systems else ""
+                    unusable.append(f"{name}{needed.specifier}, whose wheels are {only}for {list_pythons(listed[0])}")
 
             def read(item: tuple[Requirement, str, PackageRelease]) -> list[Requirement]:
                 requires = releases.read_requirements(item[1], str(item[2].version)) or ()
                 return select_names(requires, environment, item[0].extras)
 
             level = [one for found in map_in_threads(read, chosen, MAX_PAGES) for one in found]
-        return missing, unknown
+        return missing, unusable
 
 
 def _describe_wheels(missing: Mapping[str, str]) -> str:
