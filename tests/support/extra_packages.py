@@ -44,6 +44,8 @@ companion 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
 text 2.15.0 2024-01-01 tensorflow<2.16,>=2.15.0
 text 2.21.0 2026-01-01 tensorflow<2.22,>=2.21.0
 latecomer 1.0 2025-06-01 numpy
+of-its-time 1.0 2025-06-02 latecomer
+needs-windows 1.0 2024-01-01 windows-only>=1
 only-new 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
 arrays 1.0 2024-01-01 numpy<2
 arrays 2.0 2024-03-02 numpy>=2
@@ -63,6 +65,7 @@ metadata 0.1 2021-01-01
 lagging 1.0 2024-03-01 notes
 notes 0.1 2021-01-01
 notes 1.0 2024-02-01 packaging==23.2
+holds 1.0 2024-03-01 notes<1
 metadata 1.0 2024-02-01 protobuf==4.25.3
 bounded 1.0 2022-01-01
 bounded 2.0 2024-03-01 numpy>=1.27
@@ -70,6 +73,7 @@ steady 1.0 2019-01-01
 needs-late 1.0 2024-01-01 latecomer
 wheel 0.45.0 2024-01-01
 opencv-python 4.9.0 2024-01-01
+tensorflow-addons 0.23.0 2023-11-28
 torch 2.0.1 2023-05-08 nvidia-cudnn-cu11==8.5.0
 torch 2.2.1 2024-02-22 nvidia-cudnn-cu12==8.9.2.26
 nvidia-cudnn-cu11 8.5.0 2023-01-01
@@ -144,6 +148,17 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
             metadata=f"Metadata-Version: 2.1\nName: other-python\nVersion: {name.partition('-')[0]}\n",
         )
         for name, day in wheels.items()
+    ]
+    pythons = {"1.0": None, "2.0": ">=3.7,<3.10"}
+    index.files["of-earlier-pythons"] = [
+        File(
+            f"of_earlier_pythons-{version}-py3-none-any.whl",
+            sha256="0" * 64,
+            uploaded="2024-01-01T00:00:00Z",
+            metadata=f"Metadata-Version: 2.1\nName: of-earlier-pythons\nVersion: {version}\n",
+            requires_python=python,
+        )
+        for version, python in pythons.items()
     ]
     index.files["source-only"] = [File("source_only-1.0.tar.gz", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")]
 

@@ -283,8 +283,8 @@ NETWORK = (
         patterns=(r"cannot be pulled due to configured policy|[Tt]he image is not signed|PROJECTPOLICYVIOLATION",),
         cause="The registry does not serve the image: its project demands a signature, or no known vulnerabilities "
         "above a level.",
-        fix="Build the image again on a newer base (`tfimg build --renew-base`) and sign it, or ask for an exception in "
-        "the project's settings (Harbor: Configuration, Deployment security).",
+        fix="Build the image again on a newer base (`tfimg build --renew-base`) and sign it, or ask for an exception "
+        "in the project's settings (Harbor: Configuration, Deployment security).",
         source="goharbor/harbor#13641",
         leads_to=("registry-denied", "registry-login"),
     ),
