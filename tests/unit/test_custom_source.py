@@ -25,8 +25,8 @@ from tfimg.core.errors import (
     InvalidWheel,
     NetworkError,
     UsageError,
-    to_tfimg_error,
 )
+from tfimg.core.failures import to_tfimg_error
 from tfimg.custom.source import MAX_MODULES, WheelAddress, find_wheel, parse_address, read_facts
 from tfimg.index.client import MAX_WHEEL, Index
 

@@ -18,6 +18,7 @@ from tfimg import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from types import FrameType
 
     from tfimg.core.errors import TfimgError
@@ -45,9 +46,9 @@ def entrypoint() -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        from tfimg.core.errors import to_tfimg_error
+        from tfimg.core.failures import to_tfimg_error
 
-        code = code or _report(to_tfimg_error(error))
+        code = code or _report(to_tfimg_error(error, _list_written(os.environ)))
         _leave_stdout()
     sys.exit(code)
 
@@ -69,7 +70,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
             print(f"tfimg {__version__}", flush=True)
             return 0
     from tfimg.cli.output.streams import escaped_streams
-    from tfimg.core.errors import Interrupted, TfimgError, to_tfimg_error
+    from tfimg.core.errors import Interrupted, TfimgError
 
     with escaped_streams():
         try:
@@ -85,7 +86,18 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
                 import traceback
 
                 traceback.print_exc()
-            return _report(Interrupted() if _interrupted else to_tfimg_error(error), argv)
+            from tfimg.core.failures import to_tfimg_error
+
+            return _report(Interrupted() if _interrupted else to_tfimg_error(error, _list_written(environ)), argv)
+
+
+def _list_written(environ: Mapping[str, str]) -> list[Path]:
+    """Return the folders that every command may write to."""
+    from pathlib import Path
+
+    from tfimg.core.paths import state_folder
+
+    return [state_folder(environ), Path(environ.get("TMPDIR") or "/tmp")]  # noqa: S108
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:

@@ -4,7 +4,6 @@
 suite, but for the Python that they were compiled for.
 """
 
-import errno
 import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -24,7 +23,8 @@ from packaging.version import Version
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import FileError, HashMismatchError, NetworkError, NotTensorFlowWheel, UsageError
-from tfimg.core.files import hash_file, wait_for_lock
+from tfimg.core.failures import disk_error
+from tfimg.core.files import DISK_ERRORS, find_free_bytes, hash_file, name_in_errors, wait_for_lock
 from tfimg.index import client
 from tfimg.index.network import LimitExceeded, read_chunks
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
@@ -218,9 +218,6 @@ def _choose_exact(*versions: object) -> str:
 
 MAX_RESUMES = 20  # requests for one wheel, however little each of them brings
 
-DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
-"""Errors of writing a file, which no connection has."""
-
 _FILENAME = re.compile(r"[A-Za-z0-9._+!-]{1,250}\.whl")
 _SHA256 = re.compile(r"sha256[=:]([0-9a-f]{64})")
 
@@ -322,7 +319,6 @@ def _download(url: str, partial: Path, index: client.Index) -> None:
             raise client.make_network_error(f"the wheel {what}", error, source="its server") from None
         except client.UNREADABLE as error:
             if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-                error.filename = str(partial)
                 raise
             has_grown = partial.exists() and partial.stat().st_size > before
             if not has_grown or isinstance(error, LimitExceeded):
@@ -344,7 +340,9 @@ def _append(url: str, partial: Path, offset: int, index: client.Index) -> bool:
         expected = start + int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
         if expected and expected > client.MAX_WHEEL:
             raise LimitExceeded(f"it has {expected} bytes, and at most {client.MAX_WHEEL} are allowed")
-        with partial.open("r+b" if start else "wb") as sink:
+        if expected and expected - start > find_free_bytes(partial.parent):
+            raise disk_error(f"The download of {urlsplit(url).path}", partial.parent, needed=expected - start)
+        with name_in_errors(partial), partial.open("r+b" if start else "wb") as sink:
             sink.seek(start)
             for chunk in read_chunks(response, client.GRACE_SECONDS, client.MIN_RATE):
                 raise_if_cancelled()

@@ -1,10 +1,8 @@
 """The Docker engine, through its API and buildx."""
 
 import json
-import os
 import re
 import secrets
-import shutil
 import socket
 import tempfile
 import threading
@@ -31,8 +29,9 @@ from tenacity import wait_random_exponential
 from tfimg.core import errors
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
-from tfimg.core.files import digest_of
-from tfimg.core.process import NETWORK_FAILURE, CommandFailed, run, stream_stderr
+from tfimg.core.failures import FULL_DISK, disk_error, read_failure, read_output
+from tfimg.core.files import digest_of, find_free_bytes
+from tfimg.core.process import CommandFailed, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
 from tfimg.engine import interface
@@ -237,7 +236,8 @@ class DockerEngine:
         next_step = "Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up."
         if self.context:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
-        return errors.EngineUnavailable(f"No container engine answers at {self.host}: {error}.", next_step=next_step)
+        reason = read_failure(error).reason or "no answer in time"
+        return errors.EngineUnavailable(f"No container engine answers at {self.host}: {reason}.", next_step=next_step)
 
     def get_capabilities(self) -> interface.Capabilities:
         info = self.info()
@@ -303,11 +303,20 @@ class DockerEngine:
     def _free_bytes(self, info: Mapping[str, Any]) -> int | None:
         if not self.is_local:
             return None
-        folder = Path(info["DockerRootDir"])
-        # An unreadable root lies on the file system of its nearest readable parent.
-        while not os.access(folder, os.X_OK) and folder != folder.parent:
-            folder = folder.parent
-        return shutil.disk_usage(folder).free
+        return find_free_bytes(Path(info["DockerRootDir"]))
+
+    @contextmanager
+    def _describe_disk(self) -> Iterator[None]:
+        """Add the place and the free space of the engine's disk to what says that it is full."""
+        try:
+            yield
+        except errors.DiskSpaceError as error:
+            with suppress(errors.TfimgError):
+                info, what = self.info(), error.what.rstrip(".")
+                folder, free = Path(info["DockerRootDir"]), self._free_bytes(info)
+                if free is not None:
+                    raise disk_error(what, folder, free=free, next_step=error.next_step) from None
+            raise
 
     def run(
         self, request: interface.RunRequest, *, timeout: float
@@ -461,10 +470,10 @@ class DockerEngine:
 
     def load(self, pieces: Iterator[bytes]) -> None:
         """See `Engine`. The engine answers 200 before it fails."""
-        with self.translate_errors():
+        with self._describe_disk(), self.translate_errors():
             for line in self.client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
                 error = find_error(line)
-                if error and "no space left on device" in error:
+                if error and FULL_DISK.search(error):
                     raise errors.DiskSpaceError(
                         f"The disk of the engine at {self.host} is full: {error}.",
                         next_step="Free some space there, or `docker image prune`; then run it again.",
@@ -517,9 +526,11 @@ class DockerEngine:
             try:
                 return str(self.client.images.get_registry_data(reference).id)
             except APIError as error:
+                message = str(error.explanation or error).rstrip(".")
+                failure = read_output(message)
                 raise errors.NetworkError(
-                    f"Cannot resolve {reference}: {error.explanation or error}.",
-                    next_step="Check its name and the network, or name a mirror with --mirror.",
+                    f"The engine cannot resolve {reference}: {failure.describe() if failure else message}.",
+                    next_step="Check its name, and the engine's own proxy and DNS; or name a mirror with --mirror.",
                 ) from None
 
     def push(self, name: str, on_event: interface.OnProgress) -> str:
@@ -530,7 +541,7 @@ class DockerEngine:
         return self._transfer("pull", name, on_event, {"repository": name})
 
     def _transfer(self, action: Action, name: str, on_event: interface.OnProgress, arguments: Mapping[str, str]) -> str:
-        with self.translate_errors():
+        with self._describe_disk(), self.translate_errors():
             api = self.client.api
             # The user may have logged in since the client read it.
             folder = self.environ.get("DOCKER_CONFIG") or Path(self.environ.get("HOME", "/"), ".docker")
@@ -560,7 +571,8 @@ class DockerEngine:
             yield from self._build_on(self.builder, request)
             return
         try:
-            yield from build(request, env=self.environ, check_alive=self.ping)
+            with self._describe_disk():
+                yield from build(request, env=self.environ, check_alive=self.ping)
         except errors.HalfTransferred:
             start = time.monotonic()
             yield StepEvent(step=HAND_OVER, state="started")
@@ -723,7 +735,8 @@ def build(
                 yield event
     except CommandFailed:
         decoder.close()
-        raise build_error(failed, log, decoder.rest) from None
+        proxy = env.get("https_proxy") or env.get("HTTPS_PROXY") or ""
+        raise build_error(failed, log, decoder.rest, proxy) from None
 
 
 def build_command(request: interface.BuildRequest) -> list[str]:
@@ -743,8 +756,10 @@ def build_command(request: interface.BuildRequest) -> list[str]:
     ]
 
 
-def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: str) -> errors.TfimgError:
-    """Map the failed step, its log and buildx's own messages (`rest`) to an error."""
+def build_error(
+    failed: StepEvent | None, log: Mapping[str, list[str]], rest: str, proxy: str = ""
+) -> errors.TfimgError:
+    """Map the failed step, its log and buildx's own messages (`rest`) to an error. Steps use the `proxy`, if any."""
     lines = log.get(failed.step, []) if failed else []
     reason = failed.error if failed and failed.error else rest.strip()
     output = "\n".join([*lines, reason or "", rest])
@@ -756,7 +771,7 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
             next_step="Check that it runs and answers (`tfimg engine status`), then build again: finished steps "
             "are kept where its disk is.",
         )
-    if "no space left on device" in output.lower() or "Disk quota exceeded" in output:
+    if FULL_DISK.search(output):
         return errors.DiskSpaceError(
             f"The engine's disk filled up during {step}.",
             next_step="Free some space (`docker builder prune` removes build cache), then build again: "
@@ -764,9 +779,9 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
         )
     if "ash mismatch" in output or "DO NOT MATCH THE HASHES" in output:
         return errors.HashMismatchError(f"The hash of a wheel from the package index differs from the lock: {excerpt}")
-    if NETWORK_FAILURE.search(output):
+    if failure := read_output(output, proxy):
         return errors.NetworkError(
-            f"The build could not reach the network during {step}: {excerpt}",
+            f"The build could not reach the network during {step}: {failure.describe()}.",
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
             "the same. A proxy on 127.0.0.1 cannot be reached from a build.",
         )

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, EngineUnavailable
+from tfimg.core.errors import EngineError, EngineSetupError, EngineUnavailable
 from tfimg.core.events import InfoEvent, OnEvent
+from tfimg.core.failures import disk_error
 from tfimg.core.files import lock_existing, wait_for_lock
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import Capabilities, Engine
@@ -116,9 +117,11 @@ def check_disk_space(capabilities: Capabilities, device: Device) -> None:
     free, needed = capabilities.free_bytes, required_disk_bytes(device, packed=capabilities.accepts_layers)
     if free is not None and free < needed:
         docker = f"docker --host {capabilities.host}"
-        raise DiskSpaceError(
-            f"The engine's disk has {free / 1e9:.1f} GB free below {capabilities.data_root}, and a build needs "
-            f"{needed / 1e9:.0f} GB.",
+        raise disk_error(
+            "A build in the engine",
+            Path(capabilities.data_root),
+            needed=needed,
+            free=free,
             next_step=f"Free some with `{docker} builder prune --all` (build cache), `{docker} image prune` (unnamed "
             f"images) or `{docker} image rm NAME` (of `{docker} image ls`), or use an engine with more space.",
         )

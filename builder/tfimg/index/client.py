@@ -39,6 +39,7 @@ from urllib3.exceptions import HTTPError
 
 from tfimg.core.documents import Document, describe_problem, parse_document, validate_model
 from tfimg.core.errors import InvalidWheel, NetworkError
+from tfimg.core.failures import network_error, read_failure
 from tfimg.core.retry import ATTEMPTS, RetryPolicy
 from tfimg.core.text import escape_unprintable, parse_time, truncate
 from tfimg.index.network import DirectSession, read_chunks, retry_request
@@ -74,16 +75,7 @@ def read_body(response: requests.Response, limit: int) -> bytes:
 
 def make_network_error(what: str, error: Exception, *, source: str = "the package index") -> NetworkError:
     """Return the error for something that could not be read from an index, or from another server."""
-    # A failed connection wraps the message of the operating system.
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    text = str(reason).rpartition(": ")[2] if reason else str(error)
-    # An index may send characters that change a terminal, and its address may contain a password.
-    line = escape_unprintable(truncate(" ".join(text.split())))
-    why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
-    return NetworkError(
-        f"Cannot read {what} from {source}: {why}",
-        next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
-    )
+    return network_error(f"Cannot read {what} from {source}", read_failure(error))
 
 
 MAX_PAGE = 32 << 20  # bytes of a page in JSON. Those of NumPy and grpcio, the largest that locks ask for, have 5 MB
