@@ -235,7 +235,7 @@ def test_a_response_that_is_not_a_page_is_an_error(
     message = str(caught.value)
     assert message.startswith("Cannot read the wheels of tensorflow from the package index: ")
     assert reported in message
-    assert message.endswith("Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.")
+    assert message.endswith(caught.value.next_step)
 
 
 @pytest.mark.parametrize("answer", [(404, HTML, b""), (200, HTML, LOGIN)], ids=["gone", "page"])

@@ -48,7 +48,8 @@ def entrypoint() -> NoReturn:
     except OSError as error:
         from tfimg.core.failures import to_tfimg_error
 
-        code = code or _report(to_tfimg_error(error, _list_written(os.environ)))
+        error.filename = os.path.realpath("/proc/self/fd/1")
+        code = code or _report(to_tfimg_error(error))
         _leave_stdout()
     sys.exit(code)
 

@@ -198,7 +198,7 @@ def read_failure(error: Exception) -> ConnectionFailure:
             stage, reason = "time", "" if stage == "time" else reason
     return ConnectionFailure(
         stage=stage,
-        reason=reason or ("" if stage == "time" else _clean(_describe_exception(inner))),
+        reason=reason or ("" if stage == "time" else _clean(_describe_exception(inner), keep_case=stage == "other")),
         host=_find_host(str(request.url) if request is not None else text),
         proxy=f"{proxy.host}:{proxy.port}" if proxy else "",
     )
@@ -256,13 +256,14 @@ def innermost(error: BaseException) -> BaseException:
         error = cause
 
 
-def _clean(text: str) -> str:
+def _clean(text: str, *, keep_case: bool = False) -> str:
     """Return a message from outside on one line, without credentials, escaped and cut."""
-    line = re.sub(r"//[^/@\s]*@", "//", " ".join(text.split()))
+    line = escape_unprintable(truncate(re.sub(r"//[^/@\s]*@", "//", " ".join(text.split())))).rstrip(".")
+    if keep_case:
+        return line
     if re.fullmatch(r"(?:[A-Z][a-z]+)+", line):  # the name of an error of rustls, which uv prints
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", line).lower()
-    line = line[:1].lower() + line[1:] if line[1:2].islower() else line
-    return escape_unprintable(truncate(line)).rstrip(".")
+    return line[:1].lower() + line[1:] if line[1:2].islower() else line
 
 
 FULL_DISK = re.compile(r"no space left|disk quota exceeded|disk is full|os error 28\b", re.IGNORECASE)

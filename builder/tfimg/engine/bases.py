@@ -17,7 +17,7 @@ from tfimg.core.errors import BaseImageError, BaseUnavailable, EngineSetupError,
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import BuildRequest, Engine
-from tfimg.engine.machine import EMULATE, find_platform, runs_here
+from tfimg.engine.machine import EMULATE, INSTALL_ENGINE, find_platform, runs_here
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import BaseKind
@@ -363,7 +363,7 @@ def _run_mmdebstrap(spec: ImageSpec, suite: str, archive: Path, settings: BaseSe
     if program is None:
         raise BaseImageError(
             "mmdebstrap, which bootstraps bases from Debian packages, is not installed.",
-            next_step="`tfimg engine up --install` installs it; or give access to a registry (--mirror).",
+            next_step=f"{INSTALL_ENGINE} installs it; or give access to a registry (--mirror).",
         )
     if settings.mirrors is None:
         raise BaseImageError(

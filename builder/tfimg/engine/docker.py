@@ -36,7 +36,7 @@ from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
-from tfimg.engine.machine import find_platform, make_probe
+from tfimg.engine.machine import INSTALL_ENGINE, describe_access, find_platform, make_probe
 from tfimg.matrix.schema import PLATFORMS, Platform
 
 SOCKET_OPTIONS = (
@@ -77,7 +77,6 @@ OLDEST_ENGINE = Version("23.0")
 
 OLDEST_BUILDX = Version("0.12.0")  # first release that knows `--progress=rawjson`
 
-INSTALL = "`tfimg engine up --install`"
 DEVICE_OPTIONS: Mapping[interface.DeviceAccess, Mapping[str, Any]] = {
     "none": {},
     "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
@@ -233,10 +232,11 @@ class DockerEngine:
             raise self.unavailable(error) from None
 
     def unavailable(self, error: Exception) -> errors.EngineUnavailable:
-        next_step = "Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up."
+        next_step = describe_access(self.host)
         if self.context:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
-        reason = read_failure(error).reason or "no answer in time"
+        cause = error.__cause__  # the docker package quotes it with its representation
+        reason = read_failure(cause if isinstance(cause, Exception) else error).reason or "no answer in time"
         return errors.EngineUnavailable(f"No container engine answers at {self.host}: {reason}.", next_step=next_step)
 
     def get_capabilities(self) -> interface.Capabilities:
@@ -246,7 +246,7 @@ class DockerEngine:
             raise errors.EngineCannotBuild(
                 f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
                 next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
-                f"Docker, or {INSTALL} sets up an engine of tfimg's own beside it.",
+                f"Docker, or {INSTALL_ENGINE} sets up an engine of tfimg's own beside it.",
             )
         require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
         driver = str(dict(info.get("DriverStatus") or ()).get("driver-type"))
@@ -294,7 +294,7 @@ class DockerEngine:
             raise errors.EngineTooOld(
                 "`docker buildx` is not installed, and builds go through it.",
                 next_step="Install your distribution's docker-buildx or docker-buildx-plugin package, or let "
-                f"{INSTALL} do it.",
+                f"{INSTALL_ENGINE} do it.",
             ) from None
         version = words[1].removeprefix("v").partition("+")[0]
         require_version("docker buildx is", version, OLDEST_BUILDX)
@@ -630,7 +630,7 @@ def require_version(subject: str, version: str, oldest: Version) -> None:
         if Version(version.partition("+")[0]) < oldest:
             raise errors.EngineTooOld(
                 f"{subject} {version}, and builds need {oldest} or newer.",
-                next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
+                next_step=f"Upgrade it, or {INSTALL_ENGINE} sets up one of tfimg's own beside it.",
             )
 
 

@@ -4,7 +4,10 @@ A build holds the lock of a file for its candidate. The kernel releases the lock
 a file that can be locked is that of a killed build, and the next build on the same engine removes what it left there.
 """
 
+import grp
 import hashlib
+import os
+import pwd
 import secrets
 import struct
 import tempfile
@@ -22,7 +25,9 @@ from tfimg.engine.interface import Capabilities, Engine
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.schema import PROCESSORS, Platform
 
-EMULATE = "`tfimg engine up --emulate` installs an emulator"
+_BY_ROOT = "" if os.geteuid() == 0 else " as root"
+INSTALL_ENGINE = f"`tfimg engine up --install`{_BY_ROOT}"
+EMULATE = f"`tfimg engine up --emulate`{_BY_ROOT} installs an emulator"
 
 BINFMT = Path("proc/sys/fs/binfmt_misc")
 """Where the kernel's registrations are (Documentation/admin-guide/binfmt-misc.rst)."""
@@ -37,6 +42,77 @@ EXIT: Mapping[Platform, bytes] = {
 """The system call `exit(0)`."""
 
 ADDRESS, HEADERS = 0x400000, 120  # where the program is loaded, and the size of its headers
+
+
+class PrivateEngine:
+    """The private engine of a state folder: all of its files are in `folder`, and `host` is its `DOCKER_HOST`."""
+
+    def __init__(self, state: Path) -> None:
+        self.folder = state / "engine"
+        self.socket = self.folder / "docker.sock"
+        self.host = f"unix://{self.socket}"
+        self.settings = self.folder / "daemon.json"
+        self.log = self.folder / "dockerd.log"
+
+    def pid(self) -> int | None:
+        """Return the process of its daemon; None if it does not run."""
+        try:
+            pid = int((self.folder / "dockerd.pid").read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            return None
+        # Process numbers are used again: only a daemon with this socket is ours.
+        return pid if self.host.encode() in command else None
+
+
+def find_private_engine(host: str) -> PrivateEngine | None:
+    """Return the engine of tfimg's at a host, running or stopped, whichever user started it; None for another one."""
+    socket = Path(os.path.normpath(host.removeprefix("unix://")))
+    engine = PrivateEngine(socket.parent.parent)
+    return engine if host.startswith("unix://") and socket == engine.socket and engine.settings.exists() else None
+
+
+def describe_starter(host: str) -> str:
+    """Return who started the engine at a host, in a few words."""
+    if (engine := find_private_engine(host)) is None:
+        return "not started by tfimg"
+    number = engine.settings.stat().st_uid
+    return "private" if number == os.geteuid() else f"tfimg's engine, started by {_user_name(number, f'user {number}')}"
+
+
+def _user_name(number: int, unknown: str) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return unknown
+
+
+def may_use(host: str) -> bool:
+    """Return False where this user may not use an engine's socket, which is there."""
+    socket = Path(host.removeprefix("unix://"))
+    return not (host.startswith("unix://") and socket.exists() and not os.access(socket, os.R_OK | os.W_OK))
+
+
+def describe_access(host: str) -> str:
+    """Return what this user does to use the engine at a host, which does not answer."""
+    if may_use(host):
+        start = f"Start it: `tfimg engine up`{_BY_ROOT}"
+        return (
+            f"{start}."
+            if find_private_engine(host)
+            else f"Start it; or unset DOCKER_HOST and let {INSTALL_ENGINE} set one up."
+        )
+    number = Path(host.removeprefix("unix://")).stat().st_gid
+    if number == 0:
+        return "Its socket is for root alone: run the command as root, or give the socket a group of its users."
+    try:
+        group = grp.getgrgid(number).gr_name
+    except KeyError:
+        group = str(number)
+    return (
+        f"As root: `usermod -aG {group} {_user_name(os.geteuid(), 'USER')}`, then log in again. Members of "
+        "that group have the rights of root."
+    )
 
 
 def make_probe(platform: Platform) -> bytes:

@@ -356,7 +356,7 @@ def _map_error(query: LockQuery, stderr: str, env: Mapping[str, str]) -> Excepti
     # uv does nothing that could time out but ask the index.
     text = stderr.replace("timed out", "Read timed out")
     if failure := read_output(text, env.get("https_proxy") or env.get("HTTPS_PROXY") or ""):
-        return network_error(f"The package index was not read while {root} was resolved", failure)
+        return network_error(f"The package index did not answer while {root} was resolved", failure)
     if "was not found in the package registry" in stderr and (refused := _REFUSED.search(stderr)):
         index = re.sub(r"//[^/@\s]*@", "//", refused["index"])
         return NetworkError(
