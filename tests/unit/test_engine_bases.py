@@ -10,7 +10,15 @@ import pytest
 from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
-from tfimg.core.errors import BaseImageError, BuildError, NetworkError, NoEmulation, UsageError
+from tfimg.core.errors import (
+    BaseImageError,
+    BuildError,
+    DiskSpaceError,
+    NetworkError,
+    NoEmulation,
+    TfimgError,
+    UsageError,
+)
 from tfimg.core.events import Event, InfoEvent, OnEvent, ignore
 from tfimg.engine.bases import (
     RECIPE_LABEL,
@@ -266,10 +274,28 @@ def test_a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_fi
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", engine, surroundings)
     assert str(caught.value) == (
-        f"Bootstrapping Debian bookworm failed: {reason}. Check this machine's APT sources and network, then build "
-        "again."
+        f"Bootstrapping Debian bookworm failed: {reason}. Correct what mmdebstrap reports and build again; or give "
+        "access to a registry that has the base (--mirror)."
     )
     assert (engine.names, list(surroundings.scratch.iterdir())) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "says"),
+    [
+        ("E: unable to unshare the mount namespace\n", BaseImageError, "this machine refuses a namespace: E: unable to"),
+        ("W: write failed\nE: cannot copy: No space left on device\n", DiskSpaceError, "failed: the disk of "),
+        ("Err:1 http://deb.test/debian x\n  Temporary failure resolving 'deb.test'\nE: apt-get update failed\n",
+         BaseImageError, "failed: DNS does not resolve the name deb.test: temporary failure resolving."),
+    ],
+)  # fmt: skip
+def test_a_failed_bootstrap_names_its_cause(
+    words: str, error: type[TfimgError], says: str, spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path
+) -> None:
+    (tmp_path / "bin" / "words").write_text(words)
+    with pytest.raises(error) as caught:
+        choose(spec, "bootstrap", FakeEngine(), surroundings)
+    assert says in str(caught.value)
 
 
 def test_a_suite_is_installed_with_its_updates_and_security_fixes() -> None:

@@ -18,7 +18,6 @@ from tfimg import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from types import FrameType
 
     from tfimg.core.errors import TfimgError
@@ -46,10 +45,7 @@ def entrypoint() -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        from tfimg.core.failures import to_tfimg_error
-
-        error.filename = os.path.realpath("/proc/self/fd/1")
-        code = code or _report(to_tfimg_error(error))
+        code = code or _report(_translate(error, os.environ))
         _leave_stdout()
     sys.exit(code)
 
@@ -87,18 +83,21 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
                 import traceback
 
                 traceback.print_exc()
-            from tfimg.core.failures import to_tfimg_error
-
-            return _report(Interrupted() if _interrupted else to_tfimg_error(error, _list_written(environ)), argv)
+            return _report(Interrupted() if _interrupted else _translate(error, environ), argv)
 
 
-def _list_written(environ: Mapping[str, str]) -> list[Path]:
-    """Return the folders that every command may write to."""
+def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
+    """Return the error for an exception; a full disk without a file's name is that of the output, or of a folder."""
     from pathlib import Path
 
+    from tfimg.core.failures import is_full_disk, to_tfimg_error
     from tfimg.core.paths import state_folder
 
-    return [state_folder(environ), Path(environ.get("TMPDIR") or "/tmp")]  # noqa: S108
+    output = os.path.realpath("/proc/self/fd/1")
+    is_unnamed = isinstance(error, OSError) and error.filename is None and is_full_disk(error)
+    if is_unnamed and (Path(output).is_file() or output == "/dev/full"):  # not a terminal or a pipe
+        error.filename = output  # type: ignore[attr-defined]
+    return to_tfimg_error(error, [state_folder(environ), Path(environ.get("TMPDIR") or "/tmp")])  # noqa: S108
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:

@@ -9,11 +9,13 @@ import hashlib
 import os
 import pwd
 import secrets
+import shutil
 import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfimg.core.errors import EngineError, EngineSetupError, EngineUnavailable
@@ -113,6 +115,63 @@ def describe_access(host: str) -> str:
         f"As root: `usermod -aG {group} {_user_name(os.geteuid(), 'USER')}`, then log in again. Members of "
         "that group have the rights of root."
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamespaceProblem:
+    """Why programs of an ordinary user get no user namespace with a range of IDs, and what changes that."""
+
+    what: str
+    next_step: str
+
+
+MIN_RANGE = 65536  # IDs that a Debian has, of which mmdebstrap needs every one (its manual, "MODES")
+
+_SWITCHES = (
+    ("proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+    ("proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+)
+"""File of the kernel, its value where unprivileged user namespaces are off, and the command that allows them."""
+
+
+def find_namespace_problem(
+    environ: Mapping[str, str], *, root: Path = Path("/"), user: int | None = None
+) -> NamespaceProblem | None:
+    """Return what keeps an ordinary user from bases of Debian packages; None for root, or if nothing is known to.
+
+    In the order in which mmdebstrap looks; `user` is a number, None for this process's.
+    """
+    user = os.geteuid() if user is None else user
+    if user == 0:
+        return None
+    for name, off, command in _SWITCHES:
+        with suppress(OSError):
+            if (root / name).read_text().strip() == off:
+                return NamespaceProblem(
+                    what=f"unprivileged user namespaces are off (/{name} is {off})", next_step=f"As root: `{command}`."
+                )
+    path = f"{environ.get('PATH', '')}:/usr/sbin:/sbin"
+    if missing := [program for program in ("newuidmap", "newgidmap") if not shutil.which(program, path=path)]:
+        return NamespaceProblem(
+            what=f"{missing[0]} is not installed, of Debian's package uidmap",
+            next_step="As root: `apt-get install uidmap`.",
+        )
+    name = _user_name(user, str(user))
+    for file in ("etc/subuid", "etc/subgid"):
+        try:
+            lines = [line.split(":") for line in (root / file).read_text(errors="replace").splitlines()]
+        except OSError:
+            lines = []
+        counts = [
+            int(fields[2]) for fields in lines if len(fields) == 3 and fields[0] == name and fields[2].isdecimal()
+        ]
+        if max(counts, default=0) < MIN_RANGE:
+            return NamespaceProblem(
+                what=f"/{file} has no range of {MIN_RANGE} IDs for {name}",
+                next_step=f"As root: `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {name}`, with a "
+                "range that no other user has.",
+            )
+    return None
 
 
 def make_probe(platform: Platform) -> bytes:

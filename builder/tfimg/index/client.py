@@ -360,7 +360,13 @@ class Index:
     """
 
     def __init__(
-        self, url: str, *, ca: str | None = None, proxies: Mapping[str, str] | None = None, attempts: int = ATTEMPTS
+        self,
+        url: str,
+        *,
+        ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        attempts: int = ATTEMPTS,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         try:
             self._origin = _origin(url)
@@ -371,6 +377,7 @@ class Index:
         self._auth = named or get_netrc_auth(url)
         self._url = _without_credentials(url).rstrip("/")
         self._retries = RetryPolicy(attempts=attempts)
+        self._timeout = timeout
         self._pages: dict[str, ProjectPage] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -485,7 +492,7 @@ class Index:
                 raise ValueError(f"it names {url}, which is not reached by {urlsplit(self._url).scheme}")
             auth = self._auth if _origin(url) == self._origin else None
             response = retry_request(
-                self._session, "GET", url, self._retries, headers=headers, timeout=TIMEOUT_SECONDS, auth=auth
+                self._session, "GET", url, self._retries, headers=headers, timeout=self._timeout, auth=auth
             )
             if response.ok and not response.is_redirect:
                 return response
@@ -493,6 +500,19 @@ class Index:
             response.raise_for_status()
             url = urljoin(url, response.headers["location"])
         raise ValueError(f"it redirects more than {MAX_REDIRECTS} times")
+
+
+def probe(url: str, *, ca: str | None, proxies: Mapping[str, str], seconds: float) -> None:
+    """Ask a server for the head of one page. Raises `NetworkError` unless it answers, if only to ask for a login."""
+    index = Index(url, ca=ca, proxies=proxies, attempts=1, timeout=seconds)
+    shown = _without_credentials(url)
+    try:
+        index.get(url).close()
+    except requests.HTTPError as error:
+        if error.response.status_code not in (requests.codes.unauthorized, requests.codes.not_found):
+            raise network_error(f"{shown} refused a request", read_failure(error)) from None
+    except UNREADABLE as error:
+        raise network_error(f"{shown} does not answer", read_failure(error)) from None
 
 
 def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
