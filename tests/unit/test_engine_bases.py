@@ -283,7 +283,7 @@ def test_a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_fi
 @pytest.mark.parametrize(
     ("words", "error", "says"),
     [
-        ("E: unable to unshare the mount namespace\n", BaseImageError, "this machine refuses a namespace: E: unable to"),
+        ("E: unable to unshare the mount namespace\n", BaseImageError, "this machine refuses a namespace: E: "),
         ("W: write failed\nE: cannot copy: No space left on device\n", DiskSpaceError, "failed: the disk of "),
         ("Err:1 http://deb.test/debian x\n  Temporary failure resolving 'deb.test'\nE: apt-get update failed\n",
          BaseImageError, "failed: DNS does not resolve the name deb.test: temporary failure resolving."),

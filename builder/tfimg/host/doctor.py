@@ -29,8 +29,9 @@ MIN_MEMORY_GIB = 4
 """Ours: importing TensorFlow takes most of 1 GB, and a GPU's container may fill 1 GB of shared memory beside it."""
 
 
-STATE_BYTES: Mapping[bool, int] = {True: 6_000_000_000, False: 1_500_000_000}
-"""Bytes in the state folder for the wheels and layers of one image, with a GPU or without: 2.21.0's take 5.1 and 1.1 GB."""
+STATE_BYTES: Mapping[bool, int] = {True: 4_000_000_000, False: 1_500_000_000}
+"""Ours: bytes in the state folder for wheels and layers of an image with a GPU, and without one. Two images without
+took 1.1 GB; those with one are larger by what `packed_bytes` of the devices says."""
 
 Result = tuple[State, str, str | None]  # state, what a check found, and the next step; None if there is nothing to do
 
@@ -50,13 +51,11 @@ class HostFinding:
 class DoctorRequest:
     """A host, and the image to build and run on it, if any.
 
-    `servers` are the addresses of the package indexes, and of the registry of bases, each with the seconds in which it
-    answered, or why it did not. `state` is the state folder with its free bytes; `bootstrap` is what keeps this user from
-    bases of Debian packages, or None; `has_mmdebstrap`: the program is there.
-
     `toolkit` and `builder` are what the engine supports for running and building, or why it did not answer. `present`:
-    the engine has the image already. `suite` is the folder of the validation suite, whose table of known failures has
-    fixes.
+    the engine has the image already. `indexes` and `registry` have the addresses of servers, each with the seconds of
+    its answer, or why there was none; `state` is the state folder with its free bytes. `bootstrap` is what keeps this
+    user from bases of Debian packages, None if nothing is known to. `suite` is the folder of the validation suite, whose
+    table of known failures has fixes.
     """
 
     matrix: Matrix
@@ -170,11 +169,9 @@ def _check_state(request: DoctorRequest) -> Result:
     folder, free = request.state
     needed = STATE_BYTES[request.needs_gpu]
     if free < needed:
-        what = f"A build in {folder}"
         step = "Free some space there, or name a folder on another disk with TFIMG_STATE."
-        return _from_error(
-            request.build_failure_state, disk_error(what, folder, needed=needed, free=free, next_step=step)
-        )
+        error = disk_error("A build", folder, needed=needed, free=free, next_step=step)
+        return _from_error(request.build_failure_state, error)
     return "ok", f"{free / 1e9:.1f} GB free at {folder}", None
 
 
