@@ -54,8 +54,8 @@ class DoctorRequest:
     `toolkit` and `builder` are what the engine supports for running and building, or why it did not answer. `present`:
     the engine has the image already. `indexes` and `registry` have the addresses of servers, each with the seconds of
     its answer, or why there was none; `state` is the state folder with its free bytes. `bootstrap` is what keeps this
-    user from bases of Debian packages, None if nothing is known to. `suite` is the folder of the validation suite, whose
-    table of known failures has fixes.
+    user from bases of Debian packages, None if nothing is known to. `suite` is the folder of the validation suite,
+    whose table of known failures has fixes.
     """
 
     matrix: Matrix
