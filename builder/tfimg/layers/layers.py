@@ -23,7 +23,6 @@ from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, Lock
 from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.failures import disk_error
 from tfimg.core.files import find_free_bytes, hash_file, name_in_errors, wait_for_lock, write_atomically
-from tfimg.index.client import MAX_WHEEL
 from tfimg.layers.wheel import Blob, BlobWriter, list_record_rows, unpack_wheel
 from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
 from tfimg.recipe.lock import Lock, LockedPackage, read_packages
@@ -217,6 +216,8 @@ def remove_downloads(packages: Sequence[LockedPackage], downloads: Path) -> None
 
 def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     """Write the wheel's content and return its file name."""
+    from tfimg.index.client import MAX_WHEEL  # what has fetched a page has loaded it
+
     for local in source.local_wheels:
         if hash_file(local) == package.sha256:
             shutil.copy(local, target)
