@@ -38,7 +38,7 @@ class TestEnvironment(Services):
     docker_status: int | None = 7
 
     answer: Callable[[str], object] | None = lambda _: None
-    """What a server does that is asked whether it answers; None: a real request is sent."""
+    """What a server does with the request that looks whether it answers; None: a real request is sent."""
 
     time: datetime | None = None
     """What the clock shows; None for the machine's clock."""

@@ -1,8 +1,9 @@
 """Podman behind its Docker-compatible socket: answers of 4.3.1 and 5.4.2, and where its socket is looked for."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable
 from tfimg.engine import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import RunRequest
+from tfimg.engine.machine import PrivateEngine
 from tfimg.project.services import Services
 
 CONFIGURATION, MANIFEST, OTHER = (f"sha256:{digit * 64}" for digit in "123")
@@ -218,3 +220,68 @@ def test_doctor_names_podman(tfimg: CliRunner, environment: TestEnvironment) -> 
     environment.docker = FakeEngine(device_support=toolkit(engine="Podman", version="5.4.2", rootless=True))
     findings = {finding["name"]: finding for finding in tfimg("doctor", "--json").documents[0]["findings"]}
     assert findings["engine"]["found"].startswith("Podman, which runs images and does not build them, responds at unix")
+
+
+@pytest.fixture
+def shared_engine(tmp_path: Path) -> PrivateEngine:
+    """The folder of an engine of tfimg that another user has started; its socket is a file."""
+    engine = PrivateEngine(tmp_path / "shared")
+    engine.folder.mkdir(parents=True)
+    engine.settings.touch()
+    engine.socket.touch()
+    return engine
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_the_engine_of_another_user_is_found_by_users_alone(
+    tmp_path: Path, shared_engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "SYSTEM_STATE", shared_engine.folder.parent)
+    docker = program(tmp_path / "bin", "docker", "exit 0")
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    assert shared_engine.host in find_hosts(docker, tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert find_hosts(docker, tmp_path) == []
+
+
+def test_an_engine_of_any_state_folder_is_found_by_its_process(tmp_path: Path, shared_engine: PrivateEngine) -> None:
+    for number, words in (("7", ["dockerd", "--host", shared_engine.host, "--pidfile", "x"]), ("8", ["sleep"])):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "cmdline").write_bytes("\0".join(words).encode())
+    absent = PrivateEngine(tmp_path / "absent")
+    assert list(connect.list_shared_engines(absent, tmp_path)) == [shared_engine.host]
+    assert list(connect.list_shared_engines(shared_engine, tmp_path / "7")) == [shared_engine.host]
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_a_closed_socket_decides_the_message(
+    tmp_path: Path, shared_engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "may_use", lambda host: host != shared_engine.host)
+    docker = program(tmp_path / "bin", "docker", f"echo {shared_engine.host}")
+
+    def refuse(engine: DockerEngine) -> None:
+        raise EngineUnavailable(f"{engine.host} is closed.", next_step="Join its group.")
+
+    with pytest.raises(EngineUnavailable, match=rf"{shared_engine.host} is closed\. Join its group\."):
+        connect.connect(docker, tmp_path, ask=refuse)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts an engine")
+def test_up_starts_a_stopped_engine_that_docker_host_names(
+    tfimg: CliRunner, environment: TestEnvironment, shared_engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `engine down`, DOCKER_HOST still has what `engine env` printed."""
+    started = []
+
+    def start(engine: PrivateEngine, _: object) -> FakeEngine:
+        started.append(engine.folder)
+        return FakeEngine()
+
+    environment.docker = EngineUnavailable("It is off.", next_step="Start it.")
+    monkeypatch.setattr("tfimg.cli.commands.engine.start", start)
+    replace(tfimg, environ={**tfimg.environ, "DOCKER_HOST": shared_engine.host})("engine", "up").succeeded()
+    assert started == [shared_engine.folder]
+    other = replace(tfimg, environ={**tfimg.environ, "DOCKER_HOST": "unix:///var/run/docker.sock"})
+    assert other("engine", "up").refusal(10) == "It is off. Start it."
+    assert len(started) == 1
