@@ -1,5 +1,6 @@
 """Which base is taken, and why; what a bootstrap leaves behind; and the mirrors that APT's sources name."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -34,6 +35,7 @@ from tfimg.engine.bases import (
     snapshot_mirrors,
     sources,
 )
+from tfimg.engine.machine import EMULATE, INSTALL_ENGINE
 from tfimg.matrix.spec import ImageSpec
 
 MIRRORS = Mirrors(archive="http://mirror.example.test/debian", security="http://mirror.example.test/debian-security")
@@ -220,7 +222,8 @@ def test_a_missing_mmdebstrap_or_mirror_is_reported(
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), without)
     assert str(caught.value) == (
-        "mmdebstrap, which bootstraps bases from Debian packages, is not installed. `tfimg engine up --install` "
+        "mmdebstrap, which bootstraps bases from Debian packages, is not installed. "
+        f"{INSTALL_ENGINE} "
         "installs it; or give access to a registry (--mirror)."
     )
     with pytest.raises(BaseImageError) as caught:
@@ -239,9 +242,8 @@ def test_a_base_for_another_platform_has_its_own_name_and_needs_its_programs_to_
     with pytest.raises(NoEmulation) as caught:
         choose(spec, "bootstrap", engine, surroundings)
     assert str(caught.value) == (
-        "Bootstrapping a base for linux/arm64 runs programs of it, and this machine does not. `tfimg engine "
-        "up --emulate` installs an emulator; or give access to a registry that has the base (--mirror), which needs "
-        "none of them."
+        f"Bootstrapping a base for linux/arm64 runs programs of it, and this machine does not. {EMULATE}; or give "
+        "access to a registry that has the base (--mirror), which needs none of them."
     )
     monkeypatch.setattr("tfimg.engine.bases.runs_here", lambda _platform: True)
     base = choose(spec, "bootstrap", engine, surroundings, said.append)
@@ -290,8 +292,15 @@ def test_a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_fi
     ],
 )  # fmt: skip
 def test_a_failed_bootstrap_names_its_cause(
-    words: str, error: type[TfimgError], says: str, spec: ImageSpec, surroundings: BaseSettings, tmp_path: Path
+    words: str,
+    error: type[TfimgError],
+    says: str,
+    spec: ImageSpec,
+    surroundings: BaseSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # to whom no right of users is missing
     (tmp_path / "bin" / "words").write_text(words)
     with pytest.raises(error) as caught:
         choose(spec, "bootstrap", FakeEngine(), surroundings)

@@ -18,7 +18,7 @@ from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable
 from tfimg.engine import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import RunRequest
-from tfimg.engine.machine import PrivateEngine
+from tfimg.engine.machine import INSTALL_ENGINE, PrivateEngine
 from tfimg.project.services import Services
 
 CONFIGURATION, MANIFEST, OTHER = (f"sha256:{digit * 64}" for digit in "123")
@@ -86,8 +86,8 @@ def test_podman_runs_images_and_does_not_build_them(engine: DockerEngine) -> Non
         engine.get_capabilities()
     assert str(caught.value) == (
         f"The engine at {engine.host} is Podman 5.4.2, which has no BuildKit to build with. `tfimg run`, `validate`, "
-        "`publish --renew`, `pull` and `load` use it; for builds, start Docker, or `tfimg engine up --install` sets "
-        "up an engine of tfimg's own beside it."
+        "`publish --renew`, `pull` and `load` use it; for builds, start Docker, or "
+        f"{INSTALL_ENGINE} sets up an engine of tfimg's own beside it."
     )
 
 
@@ -166,6 +166,8 @@ def no_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for the sockets of services below a folder of the test."""
     monkeypatch.setattr(connect, "DOCKER_SOCKET", tmp_path / "docker.sock")
     monkeypatch.setattr(connect, "SYSTEM_RUNTIME", tmp_path / "run")
+    monkeypatch.setattr(connect, "SYSTEM_STATE", tmp_path / "system")
+    monkeypatch.setattr(connect, "PROCESSES", tmp_path / "proc")
 
 
 @pytest.mark.usefixtures("no_sockets")
@@ -198,8 +200,8 @@ def test_podman_without_its_socket(tmp_path: Path) -> None:
         connect.connect({**environ, "PATH": str(tmp_path / "bin")}, tmp_path)
     assert str(caught.value) == (
         "No container engine answers on this machine. Start Podman's service (`systemctl --user enable --now "
-        "podman.socket`; without systemd, `podman system service --time=0 &`), or Docker, or let `tfimg engine up "
-        "--install` set up an engine of tfimg's own."
+        "podman.socket`; without systemd, `podman system service --time=0 &`), or Docker, or let "
+        f"{INSTALL_ENGINE} set up an engine of tfimg's own."
     )
 
 
@@ -244,13 +246,16 @@ def test_the_engine_of_another_user_is_found_by_users_alone(
     assert find_hosts(docker, tmp_path) == []
 
 
-def test_an_engine_of_any_state_folder_is_found_by_its_process(tmp_path: Path, shared_engine: PrivateEngine) -> None:
+@pytest.mark.usefixtures("no_sockets")
+def test_an_engine_of_any_state_folder_is_found_by_its_process(
+    tmp_path: Path, shared_engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, words in (("7", ["dockerd", "--host", shared_engine.host, "--pidfile", "x"]), ("8", ["sleep"])):
-        (tmp_path / number).mkdir()
-        (tmp_path / number / "cmdline").write_bytes("\0".join(words).encode())
-    absent = PrivateEngine(tmp_path / "absent")
-    assert list(connect.list_shared_engines(absent, tmp_path)) == [shared_engine.host]
-    assert list(connect.list_shared_engines(shared_engine, tmp_path / "7")) == [shared_engine.host]
+        (tmp_path / "proc" / number).mkdir(parents=True)
+        (tmp_path / "proc" / number / "cmdline").write_bytes("\0".join(words).encode())
+    assert list(connect.list_shared_engines()) == [shared_engine.host]
+    monkeypatch.setattr(connect, "SYSTEM_STATE", shared_engine.folder.parent)
+    assert list(connect.list_shared_engines()) == [shared_engine.host]
 
 
 @pytest.mark.usefixtures("no_sockets")

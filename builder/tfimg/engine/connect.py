@@ -124,6 +124,7 @@ def _error(engine: PrivateEngine, problem: str) -> EngineSetupError:
 
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 SYSTEM_RUNTIME = Path("/run")
+PROCESSES = Path("/proc")
 
 
 def connect(
@@ -179,11 +180,11 @@ def connect_builders(environ: Mapping[str, str], state: Path, names: Sequence[st
     return tuple(engines)
 
 
-def list_shared_engines(system: PrivateEngine | None = None, processes: Path = Path("/proc")) -> Iterator[str]:
-    """Yield the hosts of tfimg's engines that run on this machine, that of root's state folder (`system`) first."""
-    system = system or PrivateEngine(SYSTEM_STATE)
+def list_shared_engines() -> Iterator[str]:
+    """Yield the hosts of tfimg's engines that run on this machine, that of root's state folder first."""
+    system = PrivateEngine(SYSTEM_STATE)
     hosts = dict.fromkeys([system.host] if system.socket.exists() else [])
-    for file in processes.glob("[0-9]*/cmdline"):
+    for file in PROCESSES.glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = file.read_bytes().decode(errors="replace").split("\0")
             hosts |= dict.fromkeys(word for word in words if find_private_engine(word) and "--pidfile" in words)
