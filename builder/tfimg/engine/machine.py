@@ -98,12 +98,9 @@ def may_use(host: str) -> bool:
 def describe_access(host: str) -> str:
     """Return what this user does to use the engine at a host, which does not answer."""
     if may_use(host):
-        start = f"Start it: `tfimg engine up`{_BY_ROOT}"
-        return (
-            f"{start}."
-            if find_private_engine(host)
-            else f"Start it; or unset DOCKER_HOST and let {INSTALL_ENGINE} set one up."
-        )
+        if find_private_engine(host):
+            return f"Start it: `tfimg engine up`{_BY_ROOT}."
+        return f"Start it; or unset DOCKER_HOST and let {INSTALL_ENGINE} set one up."
     number = Path(host.removeprefix("unix://")).stat().st_gid
     if number == 0:
         return "Its socket is for root alone: run the command as root, or give the socket a group of its users."
@@ -125,7 +122,7 @@ class NamespaceProblem:
     next_step: str
 
 
-MIN_RANGE = 65536  # IDs that a Debian has, of which mmdebstrap needs every one (its manual, "MODES")
+MIN_RANGE = 65536  # IDs of one user's range: as many as useradd gives (SUB_UID_COUNT, login.defs(5))
 
 _SWITCHES = (
     ("proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
