@@ -41,6 +41,7 @@ _SIGNS: tuple[tuple[Stage, str], ...] = (
         r"|SSL certificate problem: ([^\n]+)|invalid peer certificate|UnknownIssuer"
         r"|certificate verif(?:y|ication) failed",
     ),
+    ("time", r"timed? ?out|deadline exceeded|Client\.Timeout|no answer within"),
     (
         "cut",
         r"(connection reset by peer|remote end closed connection without response|broken pipe"
@@ -58,7 +59,6 @@ _SIGNS: tuple[tuple[Stage, str], ...] = (
         r"(connection refused|network is unreachable|no route to host|host is unreachable)"
         r"|could(?:n't| not) connect|failed to connect|tcp connect error|failed to establish a new connection",
     ),
-    ("time", r"timed? ?out|deadline exceeded|Client\.Timeout"),
     ("status", r"HTTP status (?:client|server) error \((\d{3}[\w ]*)\)|HTTP Error (\d{3})"),
     ("connection", r"error sending request|dial tcp|Max retries exceeded|NewConnectionError|Failed to fetch"),
 )
