@@ -257,7 +257,7 @@ PAGES: Mapping[str, Attack] = {
         endless_raw(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), f"{UNREADABLE}.*more than 1 MiB of headers"
     ),
     "endless body of a redirect": of_page(endless_status(302, Location="/simple/thing/"), f"{UNREADABLE}.*"),
-    "endless body of an error": of_page(endless_status(403), f"{UNREADABLE}403"),
+    "endless body of an error": of_page(endless_status(403), f"{UNREADABLE}.* 403 Forbidden"),
     "endless body of what is asked again": of_page(endless_status(503), f"{UNREADABLE}.*"),
     "endless body of 404": of_page(endless_status(404), NONE),
     "endless redirects": of_page(redirects("/simple/thing/"), f"{UNREADABLE}it redirects more than 5 times"),
@@ -279,7 +279,7 @@ PAGES: Mapping[str, Attack] = {
     "nothing": of_page(lambda _: None, f"{UNREADABLE}.*"),
     # Slow.
     "slow page": of_page(slow_reply(OK + b"Content-Type: application/json\r\n\r\n", b" "), f"{UNREADABLE}.*"),
-    "silence": of_page(lambda _: time.sleep(5), f"{UNREADABLE}.*timed out"),
+    "silence": of_page(lambda _: time.sleep(5), f"{UNREADABLE}.* did not answer in time"),
     "slow headers": of_page(slow_reply(OK + b"X: ", b"a"), f"{UNREADABLE}.*"),
     "slow 100 Continue": of_page(slow_reply(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), f"{UNREADABLE}.*"),
     # Redirects elsewhere.
@@ -314,7 +314,7 @@ PAGES: Mapping[str, Attack] = {
     "type with an escape": of_page(reply_of(page(), "a\x1b[31m"), f"{UNREADABLE}its answer is a.x1b"),
     "reason with an escape": of_page(
         lambda request: request.wfile.write(b"HTTP/1.1 403 \x1b[31mred\r\nContent-Length: 0\r\n\r\n"),
-        f"{UNREADABLE}403 Client Error: .x1b.31mred",
+        f"{UNREADABLE}.* 403 Forbidden",
     ),
     # File names and addresses.
     "name that leaves": of_page(file_page(filename=f"../../{WHEEL}"), NONE),
@@ -363,7 +363,7 @@ FILES: Mapping[str, Attack] = {
     "smaller than stated": of_file(reply_of(b"x"), f"{WHEEL} has sha256", size=1000),
     "other bytes": of_file(reply_of(b"x" * 1000), f"{WHEEL} has sha256"),
     "ends early": of_file(lambda request: request.wfile.write(OK + b"Content-Length: 99\r\n\r\nx"), f"{NO_FILE}.*"),
-    "gone": of_file(reply_of(b"", status=404), f"{NO_FILE}404"),
+    "gone": of_file(reply_of(b"", status=404), f"{NO_FILE}.* 404 Not Found"),
     "slow": of_file(slow_reply(OK + b"\r\n", b"x"), f"{NO_FILE}.*"),
     "redirect to a file": of_file(redirects("file:///etc/passwd"), f"{NO_FILE}.*is not reached by http"),
     "endless redirects": of_file(redirects(f"/files/{WHEEL}"), f"{NO_FILE}it redirects more than 5 times"),

@@ -235,7 +235,7 @@ def test_a_response_that_is_not_a_page_is_an_error(
     message = str(caught.value)
     assert message.startswith("Cannot read the wheels of tensorflow from the package index: ")
     assert reported in message
-    assert message.endswith("Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.")
+    assert message.endswith(caught.value.next_step)
 
 
 @pytest.mark.parametrize("answer", [(404, HTML, b""), (200, HTML, LOGIN)], ids=["gone", "page"])
@@ -263,7 +263,7 @@ def test_an_index_without_range_requests_is_an_error_and_no_wheel_is_downloaded(
 
 def test_an_index_out_of_reach_is_reported_without_its_password() -> None:
     index = Index("http://someone:hunter2@127.0.0.1:9/simple", attempts=1)
-    with pytest.raises(NetworkError, match=r"index: \[Errno 111\] Connection refused") as caught:
+    with pytest.raises(NetworkError, match=r"index: .* cannot be reached: connection refused") as caught:
         index.wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
 
@@ -278,7 +278,7 @@ def test_an_address_that_is_not_valid_is_reported_without_its_password(url: str)
 def test_a_refusal_is_reported_without_the_password(index_server: PackageIndex) -> None:
     index_server.answers["/simple/tensorflow/"] = (401, HTML, b"")
     index = Index(index_server.url.replace("//", "//someone:hunter2@") + "/simple", attempts=1)
-    with pytest.raises(NetworkError, match="401 Client Error") as caught:
+    with pytest.raises(NetworkError, match="401 Unauthorized") as caught:
         index.wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
 

@@ -173,7 +173,7 @@ def test_any_other_is_not(secure: str, open_registry: Open, slept: Slept, tmp_pa
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.crt"))
     for settings in (ConnectionSettings(), ConnectionSettings(ca_file=str(tmp_path / "other.crt"))):
         with pytest.raises(
-            NetworkError, match=rf"The certificate of {secure} is not trusted: .*SSL_CERT_FILE.*certs.d/{secure}"
+            NetworkError, match=rf"The TLS certificate of {secure} is not trusted: .*SSL_CERT_FILE.*certs.d/{secure}"
         ):
             open_registry(secure, settings=settings).list_tags()
     assert slept == []

@@ -83,4 +83,4 @@ def test_a_version_that_cannot_be_printed_is_an_error() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(VERSION, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 10
-    assert done.stderr.startswith("tfimg: The disk is full")
+    assert done.stderr.startswith("tfimg: /dev/full cannot be written: the disk of /dev has ")

@@ -108,7 +108,7 @@ def test_actions_and_images_are_pinned_by_digest() -> None:
             elif name in {"image", "container"} and isinstance(value, str) and "${{" not in value:
                 images.append(value)
     assert len(actions) >= 6
-    assert len(images) == 3
+    assert len(images) >= 3
     assert [value for value in actions if not PINNED_ACTION.fullmatch(value)] == []
     assert [value for value in images if not PINNED_IMAGE.fullmatch(value)] == []
 

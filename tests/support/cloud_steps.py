@@ -79,6 +79,7 @@ class StepMachine:
         """Write a file of the machine."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)  # a link to a program of this machine
         file.write_text(text)
         return file
 

@@ -1,6 +1,6 @@
 """The double of a command's environment: nothing of this machine, unless a test gives it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -36,6 +36,9 @@ class TestEnvironment(Services):
     pip: Mapping[str, str] = field(default_factory=dict)
     own_secrets: tuple[Secret, ...] = ()
     docker_status: int | None = 7
+
+    answer: Callable[[str], object] | None = lambda _: None
+    """What a server does with the request that looks whether it answers; None: a real request is sent."""
 
     time: datetime | None = None
     """What the clock shows; None for the machine's clock."""
@@ -95,6 +98,12 @@ class TestEnvironment(Services):
 
     def releases(self, *_: object) -> Any:
         return self.index()
+
+    def ask_server(self, url: str) -> float:
+        if self.answer is None:
+            return super().ask_server(url)
+        self.answer(url)
+        return 0.1
 
     def uv(self) -> str:
         return "false"

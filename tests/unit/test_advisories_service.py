@@ -97,7 +97,7 @@ def test_a_request_to_a_busy_service_is_repeated() -> None:
 
 
 def test_a_service_that_stays_busy_is_out_of_reach_or_refuses_is_an_error() -> None:
-    for status, failures, message in ((503, 5, "503 Server Error"), (400, 1, "with status 400")):
+    for status, failures, message in ((503, 5, "HTTP status 503 Service Unavailable"), (400, 1, "with status 400")):
         with osv_server(ABOUT_IDNA, failures=failures, status=status) as server:
             with pytest.raises(NetworkError, match=message):
                 make_service(server).find([IDNA])

@@ -236,7 +236,7 @@ def test_a_build_starts_with_just_enough_space_or_an_unknown_disk_and_not_with_l
 
 @pytest.mark.parametrize(
     ("device", "store", "free", "shown", "needed"),
-    [("cpu", "containerd", 4_900_000_000, "4.9", "5"), ("gpu", "classic", 0, "0.0", "20")],
+    [("cpu", "containerd", 4_900_000_000, "4,900", "5,000"), ("gpu", "classic", 0, "0", "20,000")],
 )
 def test_too_little_space_is_reported_before_the_build(
     device: Device, store: StoreKind, free: int, shown: str, needed: str
@@ -244,7 +244,7 @@ def test_too_little_space_is_reported_before_the_build(
     with pytest.raises(DiskSpaceError) as caught:
         check_disk_space(capabilities(free_bytes=free, store=store), device)
     assert str(caught.value) == (
-        f"The engine's disk has {shown} GB free below /var/lib/fake, and a build needs {needed} GB. "
+        f"A build in the engine needs {needed} MB, and the disk of /var/lib/fake has {shown} MB free. "
         f"Free some with `{DOCKER} builder prune --all` (build cache), `{DOCKER} image prune` (unnamed images) or "
         f"`{DOCKER} image rm NAME` (of `{DOCKER} image ls`), or use an engine with more space."
     )

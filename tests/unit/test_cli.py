@@ -297,7 +297,7 @@ SPOILT: dict[str, tuple[Callable[[Workspace], object], list[str], int, str]] = {
     ),
     "a lock that is no text": (
         lambda it: it.lock(CPU, "packages").write_bytes(b"six\xff"), ["matrix", "render", CPU], 2,
-        "A file is not UTF-8 at byte 3: b'six'…. Write it as UTF-8.",
+        "A file is not UTF-8 at byte 3, after 'six'. Write it as UTF-8.",
     ),
     "record that is no report": (
         lambda it: it.record(CPU).write_text("{"), ["resolve", "--tf", "2.15"], 2,
@@ -731,7 +731,9 @@ def test_build_cache_is_taken_from_a_registry_and_sent_there(tfimg: CliRunner, e
 def test_a_full_disk_is_reported_before_anything_is_built(tfimg: CliRunner, engine: FakeEngine) -> None:
     engine.free_bytes = 10**9
     message = tfimg(*BUILD).refusal(10)
-    assert message.startswith("The engine's disk has 1.0 GB free below /var/lib/fake, and a build needs 5 GB. Free ")
+    assert message.startswith(
+        "A build in the engine needs 5,000 MB, and the disk of /var/lib/fake has 1,000 MB free. Free "
+    )
     assert f"`docker --host {engine.host} image prune`" in message
     assert engine.built == []
 

@@ -577,7 +577,7 @@ def test_an_image_for_which_the_disk_has_no_room_fails_alone_and_nothing_is_remo
     assert (ended.code, ended.statuses) == (10, dict(zip(THREE, ["built", "built", "failed"], strict=True)))
     docker = f"docker --host {engine.host}"
     assert ended.events("result")[-1]["reason"] == (
-        "The engine's disk has 2.0 GB free below /var/lib/fake, and a build needs 5 GB. Free some with "
+        "A build in the engine needs 5,000 MB, and the disk of /var/lib/fake has 2,000 MB free. Free some with "
         f"`{docker} builder prune --all` (build cache), `{docker} image prune` (unnamed images) or `{docker} image rm "
         f"NAME` (of `{docker} image ls`), or use an engine with more space."
     )

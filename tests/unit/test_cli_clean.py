@@ -10,7 +10,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.memory_engine import HOST, FakeEngine, stored_image, toolkit
 from tfimg.core.errors import EngineError
-from tfimg.engine.connect import PrivateEngine
+from tfimg.engine.machine import PrivateEngine
 
 BUILT = "2.15.1-cpu-py3.11"
 NAMES = {

@@ -1,5 +1,6 @@
 """Which base is taken, and why; what a bootstrap leaves behind; and the mirrors that APT's sources name."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -10,7 +11,15 @@ import pytest
 from support.cases import cases
 from support.memory_engine import FakeEngine
 from support.programs import program
-from tfimg.core.errors import BaseImageError, BuildError, NetworkError, NoEmulation, UsageError
+from tfimg.core.errors import (
+    BaseImageError,
+    BuildError,
+    DiskSpaceError,
+    NetworkError,
+    NoEmulation,
+    TfimgError,
+    UsageError,
+)
 from tfimg.core.events import Event, InfoEvent, OnEvent, ignore
 from tfimg.engine.bases import (
     RECIPE_LABEL,
@@ -26,6 +35,7 @@ from tfimg.engine.bases import (
     snapshot_mirrors,
     sources,
 )
+from tfimg.engine.machine import EMULATE, INSTALL_ENGINE
 from tfimg.matrix.spec import ImageSpec
 
 MIRRORS = Mirrors(archive="http://mirror.example.test/debian", security="http://mirror.example.test/debian-security")
@@ -212,7 +222,8 @@ def test_a_missing_mmdebstrap_or_mirror_is_reported(
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", FakeEngine(), without)
     assert str(caught.value) == (
-        "mmdebstrap, which bootstraps bases from Debian packages, is not installed. `tfimg engine up --install` "
+        "mmdebstrap, which bootstraps bases from Debian packages, is not installed. "
+        f"{INSTALL_ENGINE} "
         "installs it; or give access to a registry (--mirror)."
     )
     with pytest.raises(BaseImageError) as caught:
@@ -231,9 +242,8 @@ def test_a_base_for_another_platform_has_its_own_name_and_needs_its_programs_to_
     with pytest.raises(NoEmulation) as caught:
         choose(spec, "bootstrap", engine, surroundings)
     assert str(caught.value) == (
-        "Bootstrapping a base for linux/arm64 runs programs of it, and this machine does not. `tfimg engine "
-        "up --emulate` installs an emulator; or give access to a registry that has the base (--mirror), which needs "
-        "none of them."
+        f"Bootstrapping a base for linux/arm64 runs programs of it, and this machine does not. {EMULATE}; or give "
+        "access to a registry that has the base (--mirror), which needs none of them."
     )
     monkeypatch.setattr("tfimg.engine.bases.runs_here", lambda _platform: True)
     base = choose(spec, "bootstrap", engine, surroundings, said.append)
@@ -266,10 +276,35 @@ def test_a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_fi
     with pytest.raises(BaseImageError) as caught:
         choose(spec, "bootstrap", engine, surroundings)
     assert str(caught.value) == (
-        f"Bootstrapping Debian bookworm failed: {reason}. Check this machine's APT sources and network, then build "
-        "again."
+        f"Bootstrapping Debian bookworm failed: {reason}. Correct what mmdebstrap reports and build again; or give "
+        "access to a registry that has the base (--mirror)."
     )
     assert (engine.names, list(surroundings.scratch.iterdir())) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "says"),
+    [
+        ("E: unable to unshare the mount namespace\n", BaseImageError, "this machine refuses a namespace: E: "),
+        ("W: write failed\nE: cannot copy: No space left on device\n", DiskSpaceError, "failed: the disk of "),
+        ("Err:1 http://deb.test/debian x\n  Temporary failure resolving 'deb.test'\nE: apt-get update failed\n",
+         BaseImageError, "failed: DNS does not resolve the name deb.test: temporary failure resolving."),
+    ],
+)  # fmt: skip
+def test_a_failed_bootstrap_names_its_cause(
+    words: str,
+    error: type[TfimgError],
+    says: str,
+    spec: ImageSpec,
+    surroundings: BaseSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # to whom no right of users is missing
+    (tmp_path / "bin" / "words").write_text(words)
+    with pytest.raises(error) as caught:
+        choose(spec, "bootstrap", FakeEngine(), surroundings)
+    assert says in str(caught.value)
 
 
 def test_a_suite_is_installed_with_its_updates_and_security_fixes() -> None:

@@ -132,7 +132,8 @@ def test_a_base_that_cannot_be_pulled_is_a_matter_of_the_network() -> None:
     error = build_error(StepEvent(step=step, state="failed", error=cause), {}, "")
     assert (type(error), str(error)) == (
         NetworkError,
-        f"The build could not reach the network during {step}: {cause}. Check proxy, CA bundle (SSL_CERT_FILE) and "
+        f"The build could not reach the network during {step}: DNS does not resolve the name r: no such host. "
+        "Check proxy, CA bundle (SSL_CERT_FILE) and "
         "index settings on this machine; the build uses the same. A proxy on 127.0.0.1 cannot be reached from a build.",
     )
 

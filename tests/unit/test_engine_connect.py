@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable
 from tfimg.engine import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import RunRequest
+from tfimg.engine.machine import INSTALL_ENGINE, PrivateEngine
 from tfimg.project.services import Services
 
 CONFIGURATION, MANIFEST, OTHER = (f"sha256:{digit * 64}" for digit in "123")
@@ -87,8 +88,8 @@ def test_podman_runs_images_and_does_not_build_them(engine: DockerEngine) -> Non
         engine.get_capabilities()
     assert str(caught.value) == (
         f"The engine at {engine.host} is Podman 5.4.2, which has no BuildKit to build with. `tfimg run`, `validate`, "
-        "`publish --renew`, `pull` and `load` use it; for builds, start Docker, or `tfimg engine up --install` sets "
-        "up an engine of tfimg's own beside it."
+        "`publish --renew`, `pull` and `load` use it; for builds, start Docker, or "
+        f"{INSTALL_ENGINE} sets up an engine of tfimg's own beside it."
     )
 
 
@@ -178,6 +179,8 @@ def no_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for the sockets of services below a folder of the test."""
     monkeypatch.setattr(connect, "DOCKER_SOCKET", tmp_path / "docker.sock")
     monkeypatch.setattr(connect, "SYSTEM_RUNTIME", tmp_path / "run")
+    monkeypatch.setattr(connect, "SYSTEM_STATE", tmp_path / "system")
+    monkeypatch.setattr(connect, "PROCESSES", tmp_path / "proc")
 
 
 @pytest.mark.usefixtures("no_sockets")
@@ -210,8 +213,8 @@ def test_podman_without_its_socket(tmp_path: Path) -> None:
         connect.connect({**environ, "PATH": str(tmp_path / "bin")}, tmp_path)
     assert str(caught.value) == (
         "No container engine answers on this machine. Start Podman's service (`systemctl --user enable --now "
-        "podman.socket`; without systemd, `podman system service --time=0 &`), or Docker, or let `tfimg engine up "
-        "--install` set up an engine of tfimg's own."
+        "podman.socket`; without systemd, `podman system service --time=0 &`), or Docker, or let "
+        f"{INSTALL_ENGINE} set up an engine of tfimg's own."
     )
 
 
@@ -232,3 +235,71 @@ def test_doctor_names_podman(tfimg: CliRunner, environment: TestEnvironment) -> 
     environment.docker = FakeEngine(device_support=toolkit(engine="Podman", version="5.4.2", rootless=True))
     findings = {finding["name"]: finding for finding in tfimg("doctor", "--json").documents[0]["findings"]}
     assert findings["engine"]["found"].startswith("Podman, which runs images and does not build them, responds at unix")
+
+
+@pytest.fixture
+def shared_engine(tmp_path: Path) -> PrivateEngine:
+    """The folder of an engine of tfimg that another user has started; its socket is a file."""
+    engine = PrivateEngine(tmp_path / "shared")
+    engine.folder.mkdir(parents=True)
+    engine.settings.touch()
+    engine.socket.touch()
+    return engine
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_the_engine_of_another_user_is_found_by_users_alone(
+    tmp_path: Path, shared_engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "SYSTEM_STATE", shared_engine.folder.parent)
+    docker = program(tmp_path / "bin", "docker", "exit 0")
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    assert shared_engine.host in find_hosts(docker, tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert find_hosts(docker, tmp_path) == []
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_an_engine_of_any_state_folder_is_found_by_its_process(
+    tmp_path: Path, shared_engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, words in (("7", ["dockerd", "--host", shared_engine.host, "--pidfile", "x"]), ("8", ["sleep"])):
+        (tmp_path / "proc" / number).mkdir(parents=True)
+        (tmp_path / "proc" / number / "cmdline").write_bytes("\0".join(words).encode())
+    assert list(connect.list_shared_engines()) == [shared_engine.host]
+    monkeypatch.setattr(connect, "SYSTEM_STATE", shared_engine.folder.parent)
+    assert list(connect.list_shared_engines()) == [shared_engine.host]
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_a_closed_socket_decides_the_message(
+    tmp_path: Path, shared_engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "may_use", lambda host: host != shared_engine.host)
+    docker = program(tmp_path / "bin", "docker", f"echo {shared_engine.host}")
+
+    def refuse(engine: DockerEngine) -> None:
+        raise EngineUnavailable(f"{engine.host} is closed.", next_step="Join its group.")
+
+    with pytest.raises(EngineUnavailable, match=rf"{shared_engine.host} is closed\. Join its group\."):
+        connect.connect(docker, tmp_path, ask=refuse)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts an engine")
+def test_up_starts_a_stopped_engine_that_docker_host_names(
+    tfimg: CliRunner, environment: TestEnvironment, shared_engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `engine down`, DOCKER_HOST still has what `engine env` printed."""
+    started = []
+
+    def start(engine: PrivateEngine, _: object) -> FakeEngine:
+        started.append(engine.folder)
+        return FakeEngine()
+
+    environment.docker = EngineUnavailable("It is off.", next_step="Start it.")
+    monkeypatch.setattr("tfimg.cli.commands.engine.start", start)
+    replace(tfimg, environ={**tfimg.environ, "DOCKER_HOST": shared_engine.host})("engine", "up").succeeded()
+    assert started == [shared_engine.folder]
+    other = replace(tfimg, environ={**tfimg.environ, "DOCKER_HOST": "unix:///var/run/docker.sock"})
+    assert other("engine", "up").refusal(10) == "It is off. Start it."
+    assert len(started) == 1

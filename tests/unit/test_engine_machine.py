@@ -1,22 +1,33 @@
 """The machine under an engine: candidates of killed builds, and programs of other platforms."""
 
+import grp
 import os
+import pwd
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from support.memory_engine import FakeEngine, stored_image
+from support.programs import program
 from tfimg.core.errors import EngineError, EngineSetupError, EngineUnavailable
 from tfimg.core.events import Event, InfoEvent, ignore
+from tfimg.engine import machine
 from tfimg.engine.machine import (
     OUTLIVED_SECONDS,
+    PrivateEngine,
+    describe_access,
+    describe_starter,
+    find_namespace_problem,
     find_platform,
+    find_private_engine,
     is_installed,
     make_probe,
+    may_use,
     open_candidate,
     register,
     runs_here,
@@ -206,3 +217,88 @@ def test_an_emulator_that_cannot_be_registered_is_an_error_with_the_next_step(tm
         f"'{tmp_path}/usr/lib/binfmt.d/qemu-aarch64.conf'. The kernel needs binfmt_misc, and the machine's first "
         "namespace of users: run it on the machine itself, not in a container. Or use a machine of linux/arm64."
     )
+
+
+USER = 54321  # without a name, so that the files have its number
+
+
+def machine_of_a_user(root: Path, *, subuid: str = f"{USER}:100000:65536\n", off: str = "") -> dict[str, str]:
+    """Lay out a machine that gives user namespaces to users; return the environment."""
+    for name in ("proc/sys/kernel", "proc/sys/user", "etc", "bin"):
+        (root / name).mkdir(parents=True)
+    (root / "proc/sys/kernel/unprivileged_userns_clone").write_text("0\n" if off == "clone" else "1\n")
+    (root / "proc/sys/user/max_user_namespaces").write_text("0\n" if off == "max" else "1000\n")
+    (root / "etc/subuid").write_text(subuid)
+    (root / "etc/subgid").write_text(f"{USER}:100000:65536\n")
+    environ = program(root / "bin", "newuidmap", "exit 1") | program(root / "bin", "newgidmap", "exit 1")
+    return {**environ, "PATH": str(root / "bin")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "step"),
+    [
+        ({}, None, None),
+        ({"subuid": "other:100000:65536\n"}, f"/etc/subuid has no range of 65536 IDs for {USER}", "--add-subuids"),
+        ({"subuid": f"{USER}:100000:many\n{USER}\n"}, f"/etc/subuid has no range of 65536 IDs for {USER}", "usermod"),
+        ({"off": "clone"}, "unprivileged_userns_clone is 0", "unprivileged_userns_clone=1"),
+        ({"off": "max"}, "max_user_namespaces is 0", "max_user_namespaces=10000"),
+    ],
+)
+def test_what_keeps_a_user_from_a_namespace_is_named(
+    changes: dict[str, str], what: str | None, step: str | None, tmp_path: Path
+) -> None:
+    environ = machine_of_a_user(tmp_path, **changes)
+    problem = find_namespace_problem(environ, root=tmp_path, user=USER)
+    if what is None or step is None:
+        assert problem is None
+        return
+    assert problem is not None
+    assert what in problem.what
+    assert step in problem.next_step
+    assert find_namespace_problem(environ, root=tmp_path, user=0) is None
+
+
+def test_a_missing_newuidmap_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = machine_of_a_user(tmp_path)
+    monkeypatch.setattr(machine.shutil, "which", lambda *_, **__: None)
+    problem = find_namespace_problem(environ, root=tmp_path, user=USER)
+    assert problem is not None
+    assert (problem.what, problem.next_step) == (
+        "newuidmap is not installed, of Debian's package uidmap", "As root: `apt-get install uidmap`.",
+    )  # fmt: skip
+
+
+def test_an_engine_of_tfimg_is_known_by_its_place(tmp_path: Path) -> None:
+    engine = PrivateEngine(tmp_path)
+    assert find_private_engine(engine.host) is None, "no engine of tfimg was ever there"
+    engine.folder.mkdir()
+    engine.settings.touch()
+    found = find_private_engine(f"unix://{tmp_path}//engine/docker.sock")
+    assert found is not None
+    assert found.folder == engine.folder
+    assert describe_starter(engine.host) == "private"
+    assert find_private_engine("tcp://engine/docker.sock") is None
+    assert describe_starter("unix:///var/run/docker.sock") == "not started by tfimg"
+    assert "`tfimg engine up`" in describe_access(engine.host)
+
+
+def test_an_engine_of_another_user_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = PrivateEngine(tmp_path)
+    engine.folder.mkdir()
+    engine.settings.touch()
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: SimpleNamespace(pw_name=f"name-{number}"))
+    owner = f"name-{os.geteuid()}"
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert describe_starter(engine.host) == f"tfimg's engine, started by {owner}"
+
+
+def test_a_closed_socket_is_answered_with_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    socket = tmp_path / "docker.sock"
+    socket.touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert not may_use(f"unix://{socket}")
+    monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="docker"))
+    answer = describe_access(f"unix://{socket}")
+    assert ("for root alone" if socket.stat().st_gid == 0 else "As root: `usermod -aG docker ") in answer
+    assert may_use("unix:///nowhere/docker.sock")
+    assert may_use("tcp://far:1")

@@ -1,5 +1,8 @@
 """What is found of machines, and what to do about it."""
 
+import socket
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,8 @@ from support.environment import TestEnvironment
 from support.hosts import B200, H100, PLAIN, RTX_5090, T4, make_host, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
 from tfimg.cli.commands.machine import print_findings
-from tfimg.core.errors import EngineTooOld, EngineUnavailable
+from tfimg.core.errors import EngineTooOld, EngineUnavailable, NetworkError
+from tfimg.engine.machine import NamespaceProblem
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.schema import Matrix
@@ -21,6 +25,10 @@ from tfimg.matrix.spec import ImageSpec
 CPU, GPU, TPU = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.20.0-tpu-py3.11"
 NVIDIA = toolkit(runtimes=("nvidia", "runc"))
 NETWORK = HostNetwork(ca=Path("/etc/ca.pem"), netrc=None, variables={}, left_out=())
+
+INDEX, HUB = "https://index.test/simple/tensorflow/", "https://registry.test/v2/"
+SILENT = NetworkError("It does not answer: no answer within 5 s.", next_step="Check the network.")
+NO_UIDMAP = NamespaceProblem(what="newuidmap is not installed", next_step="Install it.")
 
 Examine = Callable[..., dict[str, HostFinding]]
 
@@ -32,7 +40,9 @@ def found(matrix: Matrix, specs: Sequence[ImageSpec], named: Callable[[str], Ima
     def examined(identifier: str | None = None, **changes: Any) -> dict[str, HostFinding]:
         case = DoctorRequest(
             matrix=matrix, specs=tuple(specs), host=PLAIN, toolkit=toolkit(), builder=capabilities(),
-            network=NETWORK, spec=named(identifier) if identifier else None,
+            network=NETWORK,
+            indexes={INDEX: 0.1}, registry={HUB: 0.2}, state=(Path("/state"), 10**10),
+            spec=named(identifier) if identifier else None,
         )  # fmt: skip
         return {finding.name: finding for finding in diagnose(replace(case, **changes))}
 
@@ -45,14 +55,16 @@ def states(findings: dict[str, HostFinding]) -> dict[str, str]:
 
 def test_a_machine_without_accelerators_has_no_problem(found: Examine) -> None:
     assert states(found()) == {
-        "processor": "ok", "memory": "ok", "engine": "ok", "socket": "ok", "buildx": "ok", "disk": "ok",
-        "network": "ok", "gpu": "absent", "toolkit": "absent", "tpu": "absent",
+        "processor": "ok", "memory": "ok", "engine": "ok", "socket": "ok", "buildx": "ok", "disk": "ok", "state": "ok",
+        "index": "ok", "registry": "ok", "bootstrap": "not checked",
+        "gpu": "absent", "toolkit": "absent", "tpu": "absent",
     }  # fmt: skip
 
 
 def test_a_machine_with_everything(found: Examine) -> None:
     findings = found(host=with_gpus(T4, T4, tpus=("/dev/accel0",)), toolkit=NVIDIA)
-    assert set(states(findings).values()) == {"ok"}
+    assert set(states(findings).values()) == {"ok", "not checked"}
+    assert findings["index"].found == f"{INDEX} answered in 0.1 s, with the authorities of /etc/ca.pem"
     assert findings["gpu"].found == "2 (Tesla T4) with driver 550.54.15, which 2.21.0-cuda12.5-py3.11 runs on"
     assert findings["toolkit"].found == "containers get GPUs by --gpus all"
 
@@ -80,13 +92,22 @@ def test_a_machine_with_everything(found: Examine) -> None:
         (None, {"host": make_host(platform="ppc64le", avx=None)}, {"processor": "problem"}),
         (None, {"host": make_host(platform="linux/arm64", avx=None)}, {"processor": "ok"}),
         (None, {"host": make_host(memory_bytes=2 * 1024**3)}, {"memory": "warning"}),
-        (None, {"host": make_host(memory_bytes=None)}, {"memory": "absent"}),
+        (None, {"host": make_host(memory_bytes=None)}, {"memory": "not checked"}),
         (None, {"host": make_host(socket="closed")}, {"socket": "problem"}),
         (None, {"host": make_host(socket="absent")}, {"socket": "absent"}),
         (None, {"builder": capabilities(free_bytes=10**9)}, {"disk": "problem"}),
         (CPU, {"builder": capabilities(free_bytes=10**9), "present": True}, {"disk": "warning"}),
-        (None, {"builder": capabilities(free_bytes=None)}, {"disk": "absent"}),
-        (None, {"network": replace(NETWORK, ca=None)}, {"network": "warning"}),
+        (None, {"builder": capabilities(free_bytes=None)}, {"disk": "not checked"}),
+        (None, {"network": replace(NETWORK, ca=None)}, {"index": "warning"}),
+        (None, {"indexes": {INDEX: SILENT}}, {"index": "problem"}),
+        (CPU, {"indexes": {INDEX: 0.1, HUB: SILENT}, "present": True}, {"index": "warning"}),
+        (None, {"registry": {HUB: SILENT}}, {"registry": "warning", "bootstrap": "not checked"}),
+        (None, {"registry": {HUB: SILENT}, "bootstrap": NO_UIDMAP}, {"registry": "warning", "bootstrap": "warning"}),
+        (None, {"registry": {HUB: SILENT}, "has_mmdebstrap": False}, {"bootstrap": "warning"}),
+        (None, {"bootstrap": NO_UIDMAP}, {"bootstrap": "absent"}),
+        (None, {"has_mmdebstrap": False}, {"bootstrap": "absent"}),
+        (None, {"state": (Path("/state"), 10**9)}, {"state": "problem"}),
+        (CPU, {"state": (Path("/state"), 10**9), "present": True}, {"state": "warning"}),
     ],
 )  # fmt: skip
 def test_a_state(found: Examine, identifier: str | None, changes: Any, expected: dict[str, str]) -> None:
@@ -109,16 +130,17 @@ def test_without_an_engine_the_rest_is_still_examined(found: Examine) -> None:
     gone = EngineUnavailable("No container engine answers.", next_step="Start Docker.")
     findings = found(GPU, toolkit=gone, builder=gone, host=with_gpus())
     assert (findings["engine"].state, findings["gpu"].state) == ("problem", "ok")
-    assert {findings[name].state for name in ("buildx", "disk", "toolkit")} == {"absent"}
+    assert {findings[name].state for name in ("buildx", "disk", "toolkit")} == {"not checked"}
     finding = found(host=with_gpus(), specs=())["gpu"]
     assert (finding.state, finding.found) == ("absent", "an NVIDIA GPU"), "no image of the matrix is for GPUs"
 
 
 def test_credentials_are_not_shown(found: Examine) -> None:
-    variables = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "UV_DEFAULT_INDEX": "https://a:b@index/simple"}
+    variables = {"HTTPS_PROXY": "http://me:secret@proxy:3128"}
     left_out = ("extra index file://me:secret@/wheels: it is on this machine's disk",)
-    finding = found(network=replace(NETWORK, variables=variables, left_out=left_out))["network"]
-    assert "proxy http://proxy:3128, index https://index/simple" in finding.found
+    network = replace(NETWORK, variables=variables, left_out=left_out)
+    finding = found(network=network, indexes={"https://a:secret@index/simple": 0.1})["index"]
+    assert "https://index/simple answered in 0.1 s (HTTPS_PROXY is http://proxy:3128)" in finding.found
     assert "secret" not in finding.found
 
 
@@ -134,9 +156,9 @@ def doctor(tfimg: CliRunner, engine: FakeEngine) -> CliRunner:
 
 
 def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(doctor: CliRunner) -> None:
-    assert "ok       processor  linux/amd64 with AVX\n" in doctor().succeeded().stdout
+    assert "ok           processor  linux/amd64 with AVX\n" in doctor().succeeded().stdout
     ended = doctor(GPU)
-    message = f"problem  gpu        {GPU} needs an NVIDIA GPU, and this machine has none"
+    message = f"problem      gpu        {GPU} needs an NVIDIA GPU, and this machine has none"
     assert (ended.code, message in ended.stdout) == (14, True)
     assert "next: Use a machine with one." in ended.stdout
     assert ended.stderr.startswith(f"tfimg: This machine cannot run {GPU}; problems: gpu, toolkit.")
@@ -144,7 +166,7 @@ def test_doctor_shows_a_line_for_what_is_well_and_the_next_step_for_what_is_not(
 
 def test_doctor_as_json(doctor: CliRunner) -> None:
     ended = doctor("--json")
-    assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 10)
+    assert (ended.code, ended.json["image"], len(ended.json["findings"])) == (0, None, 13)
     ended = doctor(GPU, "--json")
     assert (ended.code, ended.json["error"], ended.json["image"]) == (14, "UnsuitableHost", GPU)
     assert set(ended.json["findings"][0]) == {"name", "state", "found", "why", "next_step"}
@@ -167,6 +189,29 @@ def test_doctor_without_an_engine(doctor: CliRunner, environment: TestEnvironmen
     claimed = doctor("name/of:image", "--as", GPU)
     assert_refused(claimed, code=14, says=f"cannot run {GPU}; problems: engine, gpu")
     assert doctor("name/of:image", "--as", "bogus").code == 4
+
+
+def test_doctor_waits_for_no_server_that_is_silent(
+    doctor: CliRunner, environment: TestEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfimg.project.diagnosis.ANSWER_SECONDS", 0.2)
+    environment.answer = lambda _: threading.Event().wait(60)
+    began = time.monotonic()
+    ended = doctor("--json")
+    states = {finding["name"]: finding["state"] for finding in ended.json["findings"]}
+    assert (states["index"], states["registry"], ended.code) == ("problem", "warning", 14)
+    assert time.monotonic() - began < 10
+
+
+def test_doctor_asks_the_index_and_not_its_settings(environment: TestEnvironment, tfimg: CliRunner) -> None:
+    """A proxy on a closed port, as a real request meets it."""
+    environment.docker, environment.answer = FakeEngine(), None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"127.0.0.1:{server.getsockname()[1]}"
+    settings = {"HTTPS_PROXY": f"http://{closed}", "UV_DEFAULT_INDEX": "https://index.test/simple"}
+    ended = replace(tfimg, environ={**tfimg.environ, **settings})("doctor")
+    assert f"the proxy {closed} for index.test does not work: connection refused" in " ".join(ended.stdout.split())
+    assert "ok           index" not in ended.stdout
 
 
 def test_doctor_refuses_a_claim_about_no_image_in_the_engine(doctor: CliRunner) -> None:

@@ -172,7 +172,7 @@ def test_loopback_is_what_docker_takes_for_it() -> None:
 
 HOST = "r.example:5000"
 REPEAT = "Run it again: completed uploads are not repeated."
-UNREACHABLE = "Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY)."
+UNREACHABLE = "Check its name and port, and whether this network needs a proxy (HTTPS_PROXY, NO_PROXY)."
 TOO_SLOW = "did not answer within 60 s. Run it again later: completed uploads are not repeated."
 UNTRUSTED = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1006)"
 
@@ -210,21 +210,22 @@ def test_only_refused_writes_and_failures_can_be_of_a_full_registry() -> None:
     [
         (
             exceptions.SSLError(UNTRUSTED),
-            f"The certificate of {HOST} is not trusted: self-signed certificate. For a private certificate authority, "
-            "name its file with SSL_CERT_FILE, or put it into Docker's folder: "
+            f"The TLS certificate of {HOST} is not trusted: self-signed certificate. For a private certificate "
+            "authority, name its file with SSL_CERT_FILE, or put it into Docker's folder: "
             f"/etc/docker/certs.d/{HOST}/ca.crt.",
         ),
         (
             exceptions.SSLError("certificate verify failed: certificate has expired (_ssl.c:1006)"),
-            f"The certificate of {HOST} is not trusted: certificate has expired. Check this machine's clock; if it is "
-            "right, the registry's owner has to renew the certificate.",
+            f"The TLS certificate of {HOST} is not trusted: certificate has expired. Check this machine's clock; if it "
+            "is right, the server's owner has to renew the certificate.",
         ),
         (
             exceptions.SSLError(
                 "certificate verify failed: Hostname mismatch, certificate is not valid for 'r.example'. (_ssl.c:1006)"
             ),
-            f"The certificate of {HOST} is not trusted: Hostname mismatch, certificate is not valid for 'r.example'. "
-            "Use a name that the certificate has, or ask the registry's owner for a certificate with this name.",
+            f"The TLS certificate of {HOST} is not trusted: hostname mismatch, certificate is not valid for "
+            "'r.example'. Use a name that the certificate has, or ask the server's owner for a certificate "
+            "with this name.",
         ),
         (
             exceptions.SSLError(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")),
@@ -243,7 +244,8 @@ def test_a_failure_of_tls_is_final(failure: Exception, message: str) -> None:
     [
         (
             exceptions.ProxyError("Cannot connect to proxy."),
-            f"The proxy for {HOST} does not work: cannot connect to proxy. Check HTTPS_PROXY and NO_PROXY.",
+            f"The proxy for the registry {HOST} does not work: cannot connect to proxy. Check HTTPS_PROXY, HTTP_PROXY "
+            "and NO_PROXY, and proxy in pip's configuration.",
         ),
         (exceptions.ReadTimeout("x"), f"The registry {HOST} is too slow: it {TOO_SLOW}"),
         (OSError("The read operation timed out"), f"The registry {HOST} is too slow: it {TOO_SLOW}"),
@@ -251,12 +253,12 @@ def test_a_failure_of_tls_is_final(failure: Exception, message: str) -> None:
             exceptions.ConnectionError(OSError("[Errno 111] Connection refused")),
             f"The registry {HOST} cannot be reached: connection refused. {UNREACHABLE}",
         ),
-        (OSError(), f"The registry {HOST} cannot be reached: oserror. {UNREACHABLE}"),
+        (OSError(), f"The registry {HOST} cannot be reached. {UNREACHABLE}"),
         (
             exceptions.ConnectionError(ProtocolError("Connection aborted.", OSError(104, "Connection reset by peer"))),
             f"The connection to the registry {HOST} was cut: connection reset by peer. {REPEAT}",
         ),
-        (exceptions.SSLError("EOF occurred"), f"The connection to the registry {HOST} was cut: eof occurred. {REPEAT}"),
+        (exceptions.SSLError("EOF occurred"), f"The connection to the registry {HOST} was cut: EOF occurred. {REPEAT}"),
         (
             ProtocolError("x", IncompleteRead(3, 5)),
             f"The connection to the registry {HOST} was cut: 3 bytes arrived, 5 are missing. {REPEAT}",

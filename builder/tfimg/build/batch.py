@@ -21,8 +21,9 @@ from tfimg.build import results
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, record_base
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import EngineUnavailable, FileError, Interrupted, TfimgError, to_tfimg_error
+from tfimg.core.errors import EngineUnavailable, FileError, Interrupted, TfimgError
 from tfimg.core.events import Event, ImageEvent, InfoEvent, OnEvent
+from tfimg.core.failures import to_tfimg_error
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
@@ -346,8 +347,9 @@ def _build_item(plan: Plan, builder: Builder, *, cancellation: Cancellation, on_
     except Exception as error:
         if isinstance(error, EngineUnavailable | BrokenPipeError) and not cancellation.is_cancelled:
             raise
+        state = builder.project.services.state
         # After a cancellation, work fails in whatever way.
-        failure = Interrupted(next_step=CONTINUE) if cancellation.is_cancelled else to_tfimg_error(error)
+        failure = Interrupted(next_step=CONTINUE) if cancellation.is_cancelled else to_tfimg_error(error, [state])
         return failed_result(identifier, failure, seconds=time.monotonic() - began, engine=builder.name)
 
 

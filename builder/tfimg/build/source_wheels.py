@@ -26,7 +26,8 @@ from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.documents import Document, validate_model
 from tfimg.core.errors import FileError, HashMismatchError, InvalidSource, LockError, NetworkError, RequirementConflict
 from tfimg.core.events import InfoEvent, OnEvent, ignore
-from tfimg.core.files import hash_file, hash_files
+from tfimg.core.failures import FULL_DISK, disk_error, network_error, read_output
+from tfimg.core.files import hash_file, hash_files, name_in_errors
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.core.text import escape_unprintable
 from tfimg.custom.source import WheelAddress, find_wheel
@@ -193,7 +194,7 @@ def fetch_source(name: str, version: str, indexes: Sequence[Index], folder: Path
             if str(source.version) != version:
                 continue
             file = folder / source.filename
-            with file.open("wb") as sink:
+            with name_in_errors(file), file.open("wb") as sink:
                 for chunk in index.download(source):
                     raise_if_cancelled()
                     sink.write(chunk)
@@ -293,9 +294,14 @@ def _clone(source: Source, folder: Path, environ: Mapping[str, str], origin: str
         run([*git, "-C", str(folder), "checkout", "--quiet", "--detach", str(source.commit)], env=env)
         run([*git, "-C", str(folder), "submodule", "--quiet", "update", "--init", "--recursive"], env=env)
     except CommandFailed as failed:
+        if FULL_DISK.search(failed.stderr):
+            raise disk_error(f"git could not fetch {origin}", folder.parent) from None
+        what = f"git could not fetch {source.commit} of {origin}"
+        if failure := read_output(failed.stderr, environ.get("https_proxy") or environ.get("HTTPS_PROXY") or ""):
+            raise network_error(what, failure) from None
         why = escape_unprintable(re.sub(r"//[^/@\s]*@", "//", last_line(failed.stderr) or ""))  # without a password
         raise NetworkError(
-            f"git could not fetch {source.commit} of {origin}: {why}",
+            f"{what}: {why}",
             next_step="Try `git clone` of it on this machine: address, credentials and proxy are git's own.",
         ) from None
     except FileNotFoundError:

@@ -48,9 +48,7 @@ def entrypoint() -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        from tfimg.core.errors import to_tfimg_error
-
-        code = code or _report(to_tfimg_error(error))
+        code = code or _report(_translate(error, os.environ))
         _leave_stdout()
     sys.exit(code)
 
@@ -78,7 +76,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
             print(f"tfimg {__version__}", flush=True)
             return 0
     from tfimg.cli.output.streams import escaped_streams
-    from tfimg.core.errors import Interrupted, TfimgError, to_tfimg_error
+    from tfimg.core.errors import Interrupted, TfimgError
 
     with escaped_streams():
         try:
@@ -95,7 +93,21 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
 
                 traceback.print_exc()
             is_other = _interrupted and not isinstance(error, Interrupted)
-            return _report(Interrupted() if is_other else to_tfimg_error(error), argv)
+            return _report(Interrupted() if is_other else _translate(error, environ), argv)
+
+
+def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
+    """Return the error for an exception; a full disk without a file's name is that of the output, or of a folder."""
+    from pathlib import Path
+
+    from tfimg.core.failures import is_full_disk, to_tfimg_error
+    from tfimg.core.paths import state_folder
+
+    output = os.path.realpath("/proc/self/fd/1")
+    is_unnamed = isinstance(error, OSError) and error.filename is None and is_full_disk(error)
+    if is_unnamed and (Path(output).is_file() or output == "/dev/full"):  # not a terminal or a pipe
+        error.filename = output  # type: ignore[attr-defined]
+    return to_tfimg_error(error, [state_folder(environ), Path(environ.get("TMPDIR") or "/tmp")])  # noqa: S108
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:

@@ -1,10 +1,12 @@
 """Cancel work in other threads, which neither signals nor exceptions from outside can reach."""
 
+import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tfimg.core.errors import Interrupted
 
@@ -94,6 +96,35 @@ def run_ahead(work: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
         except BaseException:
             cancellation.cancel()
             raise
+
+
+def start_limited(work: Callable[[], Result], seconds: float) -> Callable[[], Result]:
+    """Start `work` in another thread; return the function that waits for its result.
+
+    That function raises `TimeoutError` when `seconds` have passed since the start. The work is left behind: neither DNS
+    nor a socket of the C library can be told to stop, and a thread that is a daemon does not keep the program.
+    """
+    outcome: queue.SimpleQueue[tuple[Result | None, BaseException | None]] = queue.SimpleQueue()
+    deadline = time.monotonic() + seconds
+
+    def run() -> None:
+        try:
+            outcome.put((work(), None))
+        except BaseException as error:
+            outcome.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+
+    def wait() -> Result:
+        try:
+            result, error = outcome.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        if error is not None:
+            raise error
+        return cast("Result", result)
+
+    return wait
 
 
 def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

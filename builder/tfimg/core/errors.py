@@ -1,9 +1,8 @@
-"""Errors that users read, their exit codes, and what turns foreign errors into them.
+"""Errors that users read, and their exit codes; `core/failures.py` turns foreign errors into them.
 
 A message is one paragraph: what failed, why, and what to do next. Only `tfimg.cli` prints it and exits.
 """
 
-import errno
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
@@ -359,31 +358,6 @@ class Interrupted(TfimgError, exit_code=ExitCode.INTERRUPTED):
 
     def __init__(self, what: str = "Interrupted.", *, next_step: str = "Run the same command again.") -> None:
         super().__init__(what, next_step=next_step)
-
-
-def to_tfimg_error(error: Exception) -> TfimgError:
-    """Convert an exception to the error that users see."""
-    if isinstance(error, TfimgError):
-        return error
-    if isinstance(error, UnicodeDecodeError):
-        return FileError(
-            f"A file is not UTF-8 at byte {error.start}: {error.object[max(0, error.start - 20) : error.start]!r}…",
-            next_step="Write it as UTF-8.",
-        )
-    if not isinstance(error, OSError):
-        return InternalError(
-            f"Internal error: {type(error).__name__}: {error}.",
-            next_step="Please report it with the output of the same command under TFIMG_DEBUG=1.",
-        )
-    if error.errno == errno.ENOSPC:
-        return DiskSpaceError(
-            f"The disk is full: {error.filename or 'a file'} cannot be written.",
-            next_step="Free some space and try again.",
-        )
-    return FileError(
-        f"{error.filename or 'A file'}: {(error.strerror or str(error)).lower()}.",
-        next_step="Check the path and its permissions, and try again.",
-    )
 
 
 MAX_LISTED = 10  # images that a message names

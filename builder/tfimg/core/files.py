@@ -1,9 +1,11 @@
 """Limited reads, atomic writes, file locks, and streams of chunks as files."""
 
+import errno
 import fcntl
 import hashlib
 import io
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +16,9 @@ from typing import Any, TextIO
 from tfimg.core import cancellation, errors
 
 BUFFER_BYTES = 1 << 20  # bytes that `open_chunks` reads ahead
+
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+"""Errors of writing a file, which no connection has."""
 
 
 class AlreadyLocked(Exception):
@@ -63,6 +68,24 @@ def read_limited(name: str | Path, max_bytes: int, *, next_step: str) -> bytes:
     return content
 
 
+def find_free_bytes(folder: Path) -> int:
+    """Return the free bytes of the disk of a folder; of one that is not there or closed, its nearest parent's."""
+    while not os.access(folder, os.X_OK) and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+@contextmanager
+def name_in_errors(path: Path) -> Iterator[None]:
+    """Let what a disk reports while a file is written name the file; opening it does already."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_ERRORS and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file in one step, so that a kill or a full disk leaves the old one.
 
@@ -76,7 +99,8 @@ def write_atomically(path: Path, text: str) -> None:
     # Several threads may write the same file at once.
     partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        partial.write_text(text)
+        with name_in_errors(path):
+            partial.write_text(text)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -97,7 +121,8 @@ def write_once(path: Path, content: bytes, *, mode: int) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         # Never readable for others, not even for a moment.
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with name_in_errors(path), os.fdopen(descriptor, "wb") as file:
             file.write(content)
         partial.chmod(mode)  # whatever the umask is
         path.hardlink_to(partial)
@@ -117,8 +142,8 @@ def try_lock(path: Path) -> Iterator[None]:
             file.seek(0)
             raise AlreadyLocked(file.read().strip() or "unknown")
         file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        with name_in_errors(path):
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())  # at once: closing the file would repeat an error
         yield
 
 

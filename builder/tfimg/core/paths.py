@@ -119,11 +119,15 @@ def find_workspace(environ: Mapping[str, str]) -> Workspace:
     )
 
 
+SYSTEM_STATE = Path("/var/lib/tfimg")
+"""The state folder of root, whose engine other users may share."""
+
+
 def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of the private engine and of downloads: `TFIMG_STATE`, else one of the system or user."""
     if chosen := environ.get("TFIMG_STATE"):
         return Path(chosen)
     if os.geteuid() == 0:
-        return Path("/var/lib/tfimg")
+        return SYSTEM_STATE
     home = Path(environ.get("HOME", "/"))
     return Path(environ.get("XDG_STATE_HOME", home / ".local/state")) / "tfimg"

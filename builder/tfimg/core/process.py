@@ -2,7 +2,6 @@
 
 import codecs
 import os
-import re
 import select
 import signal
 import subprocess
@@ -17,13 +16,6 @@ from typing import Any, NoReturn
 from tfimg.core.cancellation import on_cancel
 
 STOP_SECONDS = 20.0  # seconds between SIGTERM and SIGKILL. BuildKit cancels a running step within 3 s (measured)
-
-NETWORK_FAILURE = re.compile(
-    "Failed to fetch|error sending request|dns error|Temporary failure in name resolution|Could not connect|"
-    "Network is unreachable|certificate verify failed|UnknownIssuer|Max retries exceeded|NewConnectionError|dial tcp|"
-    "Could not resolve|Read timed out|TimeoutError|network timeout"
-)
-"""Parts of messages with which uv, pip, APT and BuildKit report a network failure."""
 
 
 def last_line(text: str) -> str:

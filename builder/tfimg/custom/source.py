@@ -4,7 +4,6 @@
 suite, but for the Python that they were compiled for.
 """
 
-import errno
 import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -22,7 +21,7 @@ from packaging.tags import Tag, parse_tag
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfimg.core import cancellation, errors, files
+from tfimg.core import cancellation, errors, failures, files
 from tfimg.index import client, network
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
 from tfimg.matrix.schema import PLATFORM_OF, PLATFORMS, PROCESSORS, Platform, minor_version
@@ -211,9 +210,6 @@ def _choose_exact(*versions: object) -> str:
 
 MAX_RESUMES = 20  # requests for one wheel, however little each of them brings
 
-DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
-"""Errors of writing a file, which no connection has."""
-
 _FILENAME = re.compile(r"[A-Za-z0-9._+!-]{1,250}\.whl")
 _SHA256 = re.compile(r"sha256[=:]([0-9a-f]{64})")
 
@@ -314,8 +310,7 @@ def _download(url: str, partial: Path, index: client.Index) -> None:
                 continue
             raise client.make_network_error(f"the wheel {what}", error, source="its server") from None
         except client.UNREADABLE as error:
-            if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-                error.filename = str(partial)
+            if isinstance(error, OSError) and error.errno in files.DISK_ERRORS:
                 raise
             has_grown = partial.exists() and partial.stat().st_size > before
             if not has_grown or isinstance(error, network.LimitExceeded):
@@ -337,7 +332,10 @@ def _append(url: str, partial: Path, offset: int, index: client.Index) -> bool:
         expected = start + int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None
         if expected and expected > client.MAX_WHEEL:
             raise network.LimitExceeded(f"it has {expected} bytes, and at most {client.MAX_WHEEL} are allowed")
-        with partial.open("r+b" if start else "wb") as sink:
+        if expected and expected - start > files.find_free_bytes(partial.parent):
+            what = f"The download of {urlsplit(url).path}"
+            raise failures.disk_error(what, partial.parent, needed=expected - start)
+        with files.name_in_errors(partial), partial.open("r+b" if start else "wb") as sink:
             sink.seek(start)
             for chunk in network.read_chunks(response, client.GRACE_SECONDS, client.MIN_RATE):
                 cancellation.raise_if_cancelled()

@@ -13,11 +13,20 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Literal
 
-from tfimg.core.errors import BaseImageError, BaseUnavailable, EngineSetupError, NetworkError, NoEmulation, UsageError
+from tfimg.core.errors import (
+    BaseImageError,
+    BaseUnavailable,
+    EngineSetupError,
+    NetworkError,
+    NoEmulation,
+    TfimgError,
+    UsageError,
+)
 from tfimg.core.events import InfoEvent, OnEvent, ignore
+from tfimg.core.failures import FULL_DISK, disk_error, read_output
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import BuildRequest, Engine
-from tfimg.engine.machine import EMULATE, find_platform, runs_here
+from tfimg.engine.machine import EMULATE, INSTALL_ENGINE, find_namespace_problem, find_platform, runs_here
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.labels import BaseKind
@@ -181,12 +190,19 @@ def _apt(arguments: list[str], env: Mapping[str, str], cwd: Path | None = None) 
     try:
         run(["apt-get", "--quiet", *arguments], env=env, cwd=cwd)
     except (CommandFailed, FileNotFoundError) as error:
-        reason = last_line(error.stderr) if isinstance(error, CommandFailed) else ""
+        stderr = error.stderr if isinstance(error, CommandFailed) else "apt-get is not installed"
+        what = f"`apt-get {' '.join(arguments[-6:])}` failed"
+        if FULL_DISK.search(stderr):
+            raise disk_error(what, Path("/var/cache/apt")) from None
+        failure = read_output(stderr, env.get("http_proxy") or env.get("HTTP_PROXY") or "")
         raise EngineSetupError(
-            f"`apt-get {' '.join(arguments[-6:])}` failed: {reason or error}",
-            next_step="Check this machine's APT sources and network, then try again.",
+            f"{what}: {failure.describe() if failure else last_line(stderr) or 'no reason was given'}",
+            next_step=failure.next_step if failure else "Correct what apt-get reports, then try again.",
         ) from None
 
+
+NAMESPACES = re.compile("chroot mode|newuidmap|newgidmap|subuid|subgid|unshare|namespace", re.IGNORECASE)
+"""Parts of the messages with which mmdebstrap reports that it may not make a namespace, or has no range of IDs."""
 
 BaseSource = Literal["auto", "registry", "bootstrap"]
 RECIPE_LABEL = "tfimg.base.recipe"
@@ -363,7 +379,7 @@ def _run_mmdebstrap(spec: ImageSpec, suite: str, archive: Path, settings: BaseSe
     if program is None:
         raise BaseImageError(
             "mmdebstrap, which bootstraps bases from Debian packages, is not installed.",
-            next_step="`tfimg engine up --install` installs it; or give access to a registry (--mirror).",
+            next_step=f"{INSTALL_ENGINE} installs it; or give access to a registry (--mirror).",
         )
     if settings.mirrors is None:
         raise BaseImageError(
@@ -391,11 +407,36 @@ def _run_mmdebstrap(spec: ImageSpec, suite: str, archive: Path, settings: BaseSe
     try:
         run([*argv, suite, str(archive), *sources(suite, settings.mirrors)], env=env)
     except CommandFailed as failed:
-        lines = [line for line in failed.stderr.splitlines() if line.strip()]
-        raise BaseImageError(
-            f"Bootstrapping Debian {suite} failed: {' '.join(lines[-4:]) or 'no reason was given'}",
-            next_step="Check this machine's APT sources and network, then build again.",
-        ) from None
+        raise _bootstrap_error(suite, archive, failed.stderr, env) from None
+
+
+def _bootstrap_error(suite: str, archive: Path, stderr: str, env: Mapping[str, str]) -> TfimgError:
+    """Map what mmdebstrap printed: to a missing right of this user, a full disk, the network, or its own words."""
+    what = f"Bootstrapping Debian {suite} failed"
+    other_base = "or give access to a registry that has the base (--mirror)"
+    if NAMESPACES.search(stderr):
+        problem = find_namespace_problem(env)
+        if problem:
+            by_root = "let root build such an image once, whose base this engine keeps"
+            return BaseImageError(
+                f"{what}: {problem.what}, and mmdebstrap needs a user namespace where it does not run as root.",
+                next_step=f"{problem.next_step} Or {by_root}; {other_base}.",
+            )
+        refused = next(line.strip() for line in stderr.splitlines() if NAMESPACES.search(line))
+        return BaseImageError(
+            f"{what}: this machine refuses a namespace: {refused}",
+            next_step="Run it outside of a container, or in a privileged one; on Ubuntu 24.04 and later, AppArmor may "
+            f"refuse it (sysctl kernel.apparmor_restrict_unprivileged_userns=0); {other_base}.",
+        )
+    if FULL_DISK.search(stderr):
+        return disk_error(what, archive.parent)
+    if failure := read_output(stderr, env.get("http_proxy") or env.get("HTTP_PROXY") or ""):
+        return BaseImageError(f"{what}: {failure.describe()}.", next_step=failure.next_step)
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    return BaseImageError(
+        f"{what}: {' '.join(lines[-4:]) or 'no reason was given'}",
+        next_step=f"Correct what mmdebstrap reports and build again; {other_base}.",
+    )
 
 
 def sources(suite: str, mirrors: Mirrors) -> list[str]:

@@ -13,34 +13,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfimg.core.errors import EngineSetupError, EngineTooOld, EngineUnavailable
+from tfimg.core.paths import SYSTEM_STATE
 from tfimg.core.process import CommandFailed, run, start_daemon
 from tfimg.engine.bases import install_emulator, install_packages
 from tfimg.engine.buildx import context_environment, find_builder
 from tfimg.engine.docker import DockerEngine
-from tfimg.engine.machine import find_platform, is_installed, register, runs_here
+from tfimg.engine.machine import (
+    INSTALL_ENGINE,
+    PrivateEngine,
+    find_platform,
+    find_private_engine,
+    is_installed,
+    may_use,
+    register,
+    runs_here,
+)
 from tfimg.matrix.schema import PLATFORMS, Platform
 
 START_SECONDS = 60.0  # limit for the daemon's first answer: 1 s when tried, more while it recovers from a kill
 STOP_SECONDS = 60.0  # limit for its end; it first stops its containers, which takes 10 s each at most
-
-
-class PrivateEngine:
-    """The private engine of a state folder: all of its files are in `folder`, and `host` is its `DOCKER_HOST`."""
-
-    def __init__(self, state: Path) -> None:
-        self.folder = state / "engine"
-        self.host = f"unix://{self.folder / 'docker.sock'}"
-        self.log = self.folder / "dockerd.log"
-
-    def pid(self) -> int | None:
-        """Return the process of its daemon; None if it does not run."""
-        try:
-            pid = int((self.folder / "dockerd.pid").read_text())
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError, ValueError):
-            return None
-        # Process numbers are used again: only a daemon with this socket is ours.
-        return pid if self.host.encode() in command else None
 
 
 def install_missing(environ: Mapping[str, str], *, engine: bool, say: Callable[[str], None]) -> None:
@@ -78,23 +69,17 @@ def set_up_emulation(environ: Mapping[str, str], *, say: Callable[[str], None]) 
 def start(engine: PrivateEngine, environ: Mapping[str, str]) -> DockerEngine:
     """Start the daemon and wait until it answers. Raises `EngineSetupError`."""
     if engine.pid() is None:
-        if os.geteuid() != 0:
-            raise EngineSetupError(
-                "A private engine needs root.",
-                next_step="Run `tfimg engine up` as root, or start an engine that you may use and set DOCKER_HOST.",
-            )
         dockerd = shutil.which("dockerd", path=f"{environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
         if dockerd is None:
             raise EngineSetupError(
                 "Docker Engine is not installed: there is no dockerd.",
-                next_step="`tfimg engine up --install` installs it from the distribution's packages.",
+                next_step=f"{INSTALL_ENGINE} installs it from the distribution's packages.",
             )
         engine.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-        settings = engine.folder / "daemon.json"
         # The containerd store has zstd layers and OCI manifests, which can be read.
-        settings.write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
+        engine.settings.write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
         options = {
-            "--config-file": settings,
+            "--config-file": engine.settings,
             "--host": engine.host,
             "--data-root": engine.folder / "data",
             "--exec-root": engine.folder / "exec",
@@ -139,6 +124,7 @@ def _error(engine: PrivateEngine, problem: str) -> EngineSetupError:
 
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 SYSTEM_RUNTIME = Path("/run")
+PROCESSES = Path("/proc")
 
 
 def connect(
@@ -148,26 +134,28 @@ def connect(
 
     Raises `EngineUnavailable` when none answers, `EngineTooOld` when those that do cannot build.
     """
-    too_old: EngineTooOld | None = None
+    failure: EngineTooOld | EngineUnavailable | None = None
     for host in _hosts(environ, state):
         engine = DockerEngine(host=host, environ=environ)
         try:
             ask(engine)
-        except EngineUnavailable:
+        except EngineUnavailable as error:
             if environ.get("DOCKER_HOST"):
                 raise
+            if not may_use(host) and failure is None:
+                failure = error
         except EngineTooOld as error:
-            too_old = error
+            failure = error
         else:
             return engine
     start_podman = (
         "Start Podman's service (`systemctl --user enable --now podman.socket`; without systemd, "
         "`podman system service --time=0 &`), or Docker"
     )
-    raise too_old or EngineUnavailable(
+    raise failure or EngineUnavailable(
         "No container engine answers on this machine.",
         next_step=f"{start_podman if shutil.which('podman', path=environ.get('PATH')) else 'Start Docker'}, or let "
-        "`tfimg engine up --install` set up an engine of tfimg's own.",
+        f"{INSTALL_ENGINE} set up an engine of tfimg's own.",
     )
 
 
@@ -192,6 +180,17 @@ def connect_builders(environ: Mapping[str, str], state: Path, names: Sequence[st
     return tuple(engines)
 
 
+def list_shared_engines() -> Iterator[str]:
+    """Yield the hosts of tfimg's engines that run on this machine, that of root's state folder first."""
+    system = PrivateEngine(SYSTEM_STATE)
+    hosts = dict.fromkeys([system.host] if system.socket.exists() else [])
+    for file in PROCESSES.glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = file.read_bytes().decode(errors="replace").split("\0")
+            hosts |= dict.fromkeys(word for word in words if find_private_engine(word) and "--pidfile" in words)
+    yield from hosts
+
+
 def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
     if host := environ.get("DOCKER_HOST"):
         yield host
@@ -205,6 +204,8 @@ def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
         host = run(["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"], env=environ).strip()
     if host or DOCKER_SOCKET.exists():
         yield host or f"unix://{DOCKER_SOCKET}"
+    if os.geteuid() != 0:
+        yield from list_shared_engines()
     named = environ.get("CONTAINER_HOST", "")
     if named.startswith(("unix://", "tcp://")):
         yield named

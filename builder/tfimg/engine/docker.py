@@ -4,7 +4,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import socket
 import tempfile
 import threading
@@ -31,13 +30,14 @@ from tenacity import wait_random_exponential
 from tfimg.core import errors
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
-from tfimg.core.files import digest_of
-from tfimg.core.process import NETWORK_FAILURE, CommandFailed, run, stream_stderr
+from tfimg.core.failures import FULL_DISK, disk_error, read_failure, read_output
+from tfimg.core.files import digest_of, find_free_bytes
+from tfimg.core.process import CommandFailed, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
-from tfimg.engine.machine import find_platform, make_probe
+from tfimg.engine.machine import INSTALL_ENGINE, describe_access, find_platform, make_probe
 from tfimg.matrix.schema import PLATFORMS, Platform
 
 SOCKET_OPTIONS = (
@@ -78,7 +78,6 @@ OLDEST_ENGINE = Version("23.0")
 
 OLDEST_BUILDX = Version("0.12.0")  # first release that knows `--progress=rawjson`
 
-INSTALL = "`tfimg engine up --install`"
 DEVICE_OPTIONS: Mapping[interface.DeviceAccess, Mapping[str, Any]] = {
     "none": {},
     "nvidia": {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])], "shm_size": "1g"},
@@ -240,10 +239,12 @@ class DockerEngine:
             raise self.unavailable(error) from None
 
     def unavailable(self, error: Exception) -> errors.EngineUnavailable:
-        next_step = "Start it; or unset DOCKER_HOST and let `tfimg engine up --install` set one up."
+        next_step = describe_access(self.host)
         if self.context:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
-        return errors.EngineUnavailable(f"No container engine answers at {self.host}: {error}.", next_step=next_step)
+        cause = error.__cause__  # the docker package quotes it with its representation
+        reason = read_failure(cause if isinstance(cause, Exception) else error).reason or "no answer in time"
+        return errors.EngineUnavailable(f"No container engine answers at {self.host}: {reason}.", next_step=next_step)
 
     def get_capabilities(self) -> interface.Capabilities:
         info = self.info()
@@ -252,7 +253,7 @@ class DockerEngine:
             raise errors.EngineCannotBuild(
                 f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
                 next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
-                f"Docker, or {INSTALL} sets up an engine of tfimg's own beside it.",
+                f"Docker, or {INSTALL_ENGINE} sets up an engine of tfimg's own beside it.",
             )
         require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
         driver = str(dict(info.get("DriverStatus") or ()).get("driver-type"))
@@ -304,7 +305,7 @@ class DockerEngine:
             raise errors.EngineTooOld(
                 "`docker buildx` is not installed, and builds go through it.",
                 next_step="Install your distribution's docker-buildx or docker-buildx-plugin package, or let "
-                f"{INSTALL} do it.",
+                f"{INSTALL_ENGINE} do it.",
             ) from None
         version = words[1].removeprefix("v").partition("+")[0]
         require_version("docker buildx is", version, OLDEST_BUILDX)
@@ -313,11 +314,20 @@ class DockerEngine:
     def _free_bytes(self, info: Mapping[str, Any]) -> int | None:
         if not self.is_local:
             return None
-        folder = Path(info["DockerRootDir"])
-        # An unreadable root lies on the file system of its nearest readable parent.
-        while not os.access(folder, os.X_OK) and folder != folder.parent:
-            folder = folder.parent
-        return shutil.disk_usage(folder).free
+        return find_free_bytes(Path(info["DockerRootDir"]))
+
+    @contextmanager
+    def _describe_disk(self) -> Iterator[None]:
+        """Add the place and the free space of the engine's disk to what says that it is full."""
+        try:
+            yield
+        except errors.DiskSpaceError as error:
+            with suppress(errors.TfimgError):
+                info, what = self.info(), error.what.rstrip(".")
+                folder, free = Path(info["DockerRootDir"]), self._free_bytes(info)
+                if free is not None:
+                    raise disk_error(what, folder, free=free, next_step=error.next_step) from None
+            raise
 
     def run(
         self, request: interface.RunRequest, *, timeout: float
@@ -471,10 +481,10 @@ class DockerEngine:
 
     def load(self, pieces: Iterator[bytes]) -> None:
         """See `Engine`. The engine answers 200 before it fails."""
-        with self.translate_errors():
+        with self._describe_disk(), self.translate_errors():
             for line in self.client.api.load_image(pieces, quiet=True):  # type: ignore[no-untyped-call]
                 error = find_error(line)
-                if error and "no space left on device" in error:
+                if error and FULL_DISK.search(error):
                     raise errors.DiskSpaceError(
                         f"The disk of the engine at {self.host} is full: {error}.",
                         next_step="Free some space there, or `docker image prune`; then run it again.",
@@ -536,9 +546,11 @@ class DockerEngine:
             try:
                 return str(self.client.images.get_registry_data(reference).id)
             except APIError as error:
+                message = str(error.explanation or error).rstrip(".")
+                failure = read_output(message)
                 raise errors.NetworkError(
-                    f"Cannot resolve {reference}: {error.explanation or error}.",
-                    next_step="Check its name and the network, or name a mirror with --mirror.",
+                    f"The engine cannot resolve {reference}: {failure.describe() if failure else message}.",
+                    next_step="Check its name, and the engine's own proxy and DNS; or name a mirror with --mirror.",
                 ) from None
 
     def push(self, name: str, on_event: interface.OnProgress) -> str:
@@ -549,7 +561,7 @@ class DockerEngine:
         return self._transfer("pull", name, on_event, {"repository": name})
 
     def _transfer(self, action: Action, name: str, on_event: interface.OnProgress, arguments: Mapping[str, str]) -> str:
-        with self.translate_errors():
+        with self._describe_disk(), self.translate_errors():
             api = self.client.api
             # The user may have logged in since the client read it.
             folder = self.environ.get("DOCKER_CONFIG") or Path(self.environ.get("HOME", "/"), ".docker")
@@ -579,7 +591,8 @@ class DockerEngine:
             yield from self._build_on(self.builder, request)
             return
         try:
-            yield from build(request, env=self.environ, check_alive=self.ping)
+            with self._describe_disk():
+                yield from build(request, env=self.environ, check_alive=self.ping)
         except errors.HalfTransferred:
             start = time.monotonic()
             yield StepEvent(step=HAND_OVER, state="started")
@@ -637,7 +650,7 @@ def require_version(subject: str, version: str, oldest: Version) -> None:
         if Version(version.partition("+")[0]) < oldest:
             raise errors.EngineTooOld(
                 f"{subject} {version}, and builds need {oldest} or newer.",
-                next_step=f"Upgrade it, or {INSTALL} sets up one of tfimg's own beside it.",
+                next_step=f"Upgrade it, or {INSTALL_ENGINE} sets up one of tfimg's own beside it.",
             )
 
 
@@ -754,7 +767,8 @@ def _run_buildx(
                 yield event
     except CommandFailed:
         decoder.close()
-        raise build_error(failed, log, decoder.rest) from None
+        proxy = env.get("https_proxy") or env.get("HTTPS_PROXY") or ""
+        raise build_error(failed, log, decoder.rest, proxy) from None
 
 
 def build_command(request: interface.BuildRequest) -> list[str]:
@@ -774,8 +788,10 @@ def build_command(request: interface.BuildRequest) -> list[str]:
     ]
 
 
-def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: str) -> errors.TfimgError:
-    """Map the failed step, its log and buildx's own messages (`rest`) to an error."""
+def build_error(
+    failed: StepEvent | None, log: Mapping[str, list[str]], rest: str, proxy: str = ""
+) -> errors.TfimgError:
+    """Map the failed step, its log and buildx's own messages (`rest`) to an error. Steps use the `proxy`, if any."""
     lines = log.get(failed.step, []) if failed else []
     reason = failed.error if failed and failed.error else rest.strip()
     output = "\n".join([*lines, reason or "", rest])
@@ -787,7 +803,7 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
             next_step="Check that it runs and answers (`tfimg engine status`), then build again: finished steps "
             "are kept where its disk is.",
         )
-    if "no space left on device" in output.lower() or "Disk quota exceeded" in output:
+    if FULL_DISK.search(output):
         return errors.DiskSpaceError(
             f"The engine's disk filled up during {step}.",
             next_step="Free some space (`docker builder prune` removes build cache), then build again: "
@@ -795,9 +811,9 @@ def build_error(failed: StepEvent | None, log: Mapping[str, list[str]], rest: st
         )
     if "ash mismatch" in output or "DO NOT MATCH THE HASHES" in output:
         return errors.HashMismatchError(f"The hash of a wheel from the package index differs from the lock: {excerpt}")
-    if NETWORK_FAILURE.search(output):
+    if failure := read_output(output, proxy):
         return errors.NetworkError(
-            f"The build could not reach the network during {step}: {excerpt}",
+            f"The build could not reach the network during {step}: {failure.describe()}.",
             next_step="Check proxy, CA bundle (SSL_CERT_FILE) and index settings on this machine; the build uses "
             "the same. A proxy on 127.0.0.1 cannot be reached from a build.",
         )

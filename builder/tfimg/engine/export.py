@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, parse_document
 from tfimg.core.errors import BaseImageError, EngineError
-from tfimg.core.files import open_chunks
+from tfimg.core.files import name_in_errors, open_chunks
 from tfimg.core.tar import TarReader
 from tfimg.engine.interface import StoredLayer
 
@@ -137,7 +137,7 @@ def extract_layout(pieces: Iterator[bytes], folder: Path) -> str:
                 raise InvalidDocument(f"a file is outside of the image: {member.name!r}")
             if member.isreg():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as out:
+                with name_in_errors(target), target.open("wb") as out:
                     out.writelines(reader.content())
         index = folder / "index.json"
         if index.exists():

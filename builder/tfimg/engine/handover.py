@@ -21,7 +21,7 @@ from secrets import randbits
 from typing import Any
 
 from tfimg.core.documents import OCI_MANIFEST, blob_path, make_image
-from tfimg.core.files import digest_of, read_pieces, write_atomically
+from tfimg.core.files import digest_of, name_in_errors, read_pieces, write_atomically
 from tfimg.core.tar import END, stream_member
 from tfimg.core.text import canonical_json
 
@@ -100,7 +100,7 @@ def _salt_layer(folder: Path, layer: Mapping[str, Any], salt: int) -> dict[str, 
     whole, size = hashlib.sha256(), 0
     partial = folder / f"layer-{randbits(64):016x}"
     try:
-        with partial.open("wb") as sink:
+        with name_in_errors(partial), partial.open("wb") as sink:
             for piece in chain(pieces, [end]):
                 whole.update(piece)
                 size += sink.write(piece)

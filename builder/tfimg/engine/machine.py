@@ -4,24 +4,32 @@ A build holds the lock of a file for its candidate. The kernel releases the lock
 a file that can be locked is that of a killed build, and the next build on the same engine removes what it left there.
 """
 
+import grp
 import hashlib
+import os
+import pwd
 import secrets
+import shutil
 import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from tfimg.core.errors import DiskSpaceError, EngineError, EngineSetupError, EngineUnavailable
+from tfimg.core.errors import EngineError, EngineSetupError, EngineUnavailable
 from tfimg.core.events import InfoEvent, OnEvent
+from tfimg.core.failures import disk_error
 from tfimg.core.files import lock_existing, wait_for_lock
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.engine.interface import Capabilities, Engine
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.schema import PROCESSORS, Platform
 
-EMULATE = "`tfimg engine up --emulate` installs an emulator"
+_BY_ROOT = "" if os.geteuid() == 0 else " as root"
+INSTALL_ENGINE = f"`tfimg engine up --install`{_BY_ROOT}"
+EMULATE = f"`tfimg engine up --emulate`{_BY_ROOT} installs an emulator"
 
 BINFMT = Path("proc/sys/fs/binfmt_misc")
 """Where the kernel's registrations are (Documentation/admin-guide/binfmt-misc.rst)."""
@@ -36,6 +44,131 @@ EXIT: Mapping[Platform, bytes] = {
 """The system call `exit(0)`."""
 
 ADDRESS, HEADERS = 0x400000, 120  # where the program is loaded, and the size of its headers
+
+
+class PrivateEngine:
+    """The private engine of a state folder: all of its files are in `folder`, and `host` is its `DOCKER_HOST`."""
+
+    def __init__(self, state: Path) -> None:
+        self.folder = state / "engine"
+        self.socket = self.folder / "docker.sock"
+        self.host = f"unix://{self.socket}"
+        self.settings = self.folder / "daemon.json"
+        self.log = self.folder / "dockerd.log"
+
+    def pid(self) -> int | None:
+        """Return the process of its daemon; None if it does not run."""
+        try:
+            pid = int((self.folder / "dockerd.pid").read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            return None
+        # Process numbers are used again: only a daemon with this socket is ours.
+        return pid if self.host.encode() in command else None
+
+
+def find_private_engine(host: str) -> PrivateEngine | None:
+    """Return the engine of tfimg's at a host, running or stopped, whichever user started it; None for another one."""
+    socket = Path(os.path.normpath(host.removeprefix("unix://")))
+    engine = PrivateEngine(socket.parent.parent)
+    return engine if host.startswith("unix://") and socket == engine.socket and engine.settings.exists() else None
+
+
+def describe_starter(host: str) -> str:
+    """Return who started the engine at a host, in a few words."""
+    if (engine := find_private_engine(host)) is None:
+        return "not started by tfimg"
+    number = engine.settings.stat().st_uid
+    return "private" if number == os.geteuid() else f"tfimg's engine, started by {_user_name(number, f'user {number}')}"
+
+
+def _user_name(number: int, unknown: str) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return unknown
+
+
+def may_use(host: str) -> bool:
+    """Return False where this user may not use an engine's socket, which is there."""
+    socket = Path(host.removeprefix("unix://"))
+    return not (host.startswith("unix://") and socket.exists() and not os.access(socket, os.R_OK | os.W_OK))
+
+
+def describe_access(host: str) -> str:
+    """Return what this user does to use the engine at a host, which does not answer."""
+    if may_use(host):
+        if find_private_engine(host):
+            return f"Start it: `tfimg engine up`{_BY_ROOT}."
+        return f"Start it; or unset DOCKER_HOST and let {INSTALL_ENGINE} set one up."
+    number = Path(host.removeprefix("unix://")).stat().st_gid
+    if number == 0:
+        return "Its socket is for root alone: run the command as root, or give the socket a group of its users."
+    try:
+        group = grp.getgrgid(number).gr_name
+    except KeyError:
+        group = str(number)
+    return (
+        f"As root: `usermod -aG {group} {_user_name(os.geteuid(), 'USER')}`, then log in again. Members of "
+        "that group have the rights of root."
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamespaceProblem:
+    """Why programs of an ordinary user get no user namespace with a range of IDs, and what changes that."""
+
+    what: str
+    next_step: str
+
+
+MIN_RANGE = 65536  # IDs of one user's range: as many as useradd gives (SUB_UID_COUNT, login.defs(5))
+
+_SWITCHES = (
+    ("proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+    ("proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+)
+"""File of the kernel, its value where unprivileged user namespaces are off, and the command that allows them."""
+
+
+def find_namespace_problem(
+    environ: Mapping[str, str], *, root: Path = Path("/"), user: int | None = None
+) -> NamespaceProblem | None:
+    """Return what keeps an ordinary user from bases of Debian packages; None for root, or if nothing is known to.
+
+    In the order in which mmdebstrap looks; `user` is a number, None for this process's.
+    """
+    user = os.geteuid() if user is None else user
+    if user == 0:
+        return None
+    for name, off, command in _SWITCHES:
+        with suppress(OSError):
+            if (root / name).read_text().strip() == off:
+                return NamespaceProblem(
+                    what=f"unprivileged user namespaces are off (/{name} is {off})", next_step=f"As root: `{command}`."
+                )
+    path = f"{environ.get('PATH', '')}:/usr/sbin:/sbin"
+    if missing := [program for program in ("newuidmap", "newgidmap") if not shutil.which(program, path=path)]:
+        return NamespaceProblem(
+            what=f"{missing[0]} is not installed, of Debian's package uidmap",
+            next_step="As root: `apt-get install uidmap`.",
+        )
+    name = _user_name(user, str(user))
+    for file in ("etc/subuid", "etc/subgid"):
+        try:
+            lines = [line.split(":") for line in (root / file).read_text(errors="replace").splitlines()]
+        except OSError:
+            lines = []
+        counts = [
+            int(fields[2]) for fields in lines if len(fields) == 3 and fields[0] == name and fields[2].isdecimal()
+        ]
+        if max(counts, default=0) < MIN_RANGE:
+            return NamespaceProblem(
+                what=f"/{file} has no range of {MIN_RANGE} IDs for {name}",
+                next_step=f"As root: `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {name}`, with a "
+                "range that no other user has.",
+            )
+    return None
 
 
 def make_probe(platform: Platform) -> bytes:
@@ -116,9 +249,11 @@ def check_disk_space(capabilities: Capabilities, device: Device) -> None:
     free, needed = capabilities.free_bytes, required_disk_bytes(device, packed=capabilities.accepts_layers)
     if free is not None and free < needed:
         docker = f"docker --host {capabilities.host}"
-        raise DiskSpaceError(
-            f"The engine's disk has {free / 1e9:.1f} GB free below {capabilities.data_root}, and a build needs "
-            f"{needed / 1e9:.0f} GB.",
+        raise disk_error(
+            "A build in the engine",
+            Path(capabilities.data_root),
+            needed=needed,
+            free=free,
             next_step=f"Free some with `{docker} builder prune --all` (build cache), `{docker} image prune` (unnamed "
             f"images) or `{docker} image rm NAME` (of `{docker} image ls`), or use an engine with more space.",
         )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tfimg.core.errors import DiskSpaceError, NoAccelerator, NoContainerToolkit, TfimgError
+from tfimg.core.failures import disk_error
 from tfimg.engine.interface import Capabilities, DeviceSupport
-from tfimg.engine.machine import check_disk_space
+from tfimg.engine.machine import INSTALL_ENGINE, NamespaceProblem, check_disk_space
 from tfimg.host.run import GPU_SHM
 from tfimg.host.survey import ALL_GPUS, Host, TargetHost, check_gpu, check_tpu, choose_gpu_access, gpu_options
 from tfimg.matrix.devices import CPU, GPU
@@ -21,11 +22,16 @@ from tfimg.validation.run import find_cause
 if TYPE_CHECKING:
     from tfimg.index.network import HostNetwork
 
-State = Literal["ok", "warning", "problem", "absent"]
+State = Literal["ok", "warning", "problem", "absent", "not checked"]
+"""`ok` is said of what was tried alone."""
 
 MIN_MEMORY_GIB = 4
 """Ours: importing TensorFlow takes most of 1 GB, and a GPU's container may fill 1 GB of shared memory beside it."""
 
+
+STATE_BYTES: Mapping[bool, int] = {True: 4_000_000_000, False: 1_500_000_000}
+"""Ours: bytes in the state folder for wheels and layers of an image with a GPU, and without one. Two images without
+took 1.1 GB; those with one are larger by what `packed_bytes` of the devices says."""
 
 Result = tuple[State, str, str | None]  # state, what a check found, and the next step; None if there is nothing to do
 
@@ -46,8 +52,10 @@ class DoctorRequest:
     """A host, and the image to build and run on it, if any.
 
     `toolkit` and `builder` are what the engine supports for running and building, or why it did not answer. `present`:
-    the engine has the image already. `suite` is the folder of the validation suite, whose table of known failures has
-    fixes.
+    the engine has the image already. `indexes` and `registry` have the addresses of servers, each with the seconds of
+    its answer, or why there was none; `state` is the state folder with its free bytes. `bootstrap` is what keeps this
+    user from bases of Debian packages, None if nothing is known to. `suite` is the folder of the validation suite,
+    whose table of known failures has fixes.
     """
 
     matrix: Matrix
@@ -56,6 +64,11 @@ class DoctorRequest:
     toolkit: DeviceSupport | TfimgError
     builder: Capabilities | TfimgError
     network: HostNetwork
+    indexes: Mapping[str, float | TfimgError]
+    registry: Mapping[str, float | TfimgError]
+    state: tuple[Path, int]
+    bootstrap: NamespaceProblem | None = None
+    has_mmdebstrap: bool = True
     suite: Path | None = None
     spec: ImageSpec | None = None
     present: bool = False
@@ -105,7 +118,7 @@ def _check_processor(request: DoctorRequest) -> Result:
 def _check_memory(request: DoctorRequest) -> Result:
     size = request.host.memory_bytes
     if size is None:
-        return "absent", "the kernel does not report it", None
+        return "not checked", "the kernel does not report it", None
     found = f"{size / 1024**3:.1f} GiB"
     if size < MIN_MEMORY_GIB * 1024**3:
         step = f"Give the machine {MIN_MEMORY_GIB} GiB, or expect the kernel to end programs."
@@ -144,7 +157,7 @@ def _check_buildx(request: DoctorRequest) -> Result:
 def _check_disk(request: DoctorRequest) -> Result:
     builder = request.builder
     if isinstance(builder, TfimgError) or builder.free_bytes is None:
-        return "absent", "the free space of the engine's disk is unknown", None
+        return "not checked", "the free space of the engine's disk is unknown", None
     try:
         check_disk_space(builder, request.spec.device if request.spec else CPU)
     except DiskSpaceError as error:
@@ -152,23 +165,54 @@ def _check_disk(request: DoctorRequest) -> Result:
     return "ok", f"{builder.free_bytes / 1e9:.1f} GB free below {builder.data_root}", None
 
 
-def _check_network(request: DoctorRequest) -> Result:
+def _check_state(request: DoctorRequest) -> Result:
+    folder, free = request.state
+    needed = STATE_BYTES[request.needs_gpu]
+    if free < needed:
+        step = "Free some space there, or name a folder on another disk with TFIMG_STATE."
+        error = disk_error("A build", folder, needed=needed, free=free, next_step=step)
+        return _from_error(request.build_failure_state, error)
+    return "ok", f"{free / 1e9:.1f} GB free at {folder}", None
+
+
+def _check_index(request: DoctorRequest) -> Result:
     network = request.network
-    proxy, index = network.variables.get("HTTPS_PROXY"), network.variables.get("UV_DEFAULT_INDEX")
-    found = ", ".join(
-        [
-            f"proxy {_without_credentials(proxy)}" if proxy else "no proxy",
-            f"index {_without_credentials(index)}" if index else "the public package index",
-            f"authorities of {network.ca}" if network.ca else "no certificate authorities",
-        ]
-    )
+    failures = [answer for answer in request.indexes.values() if isinstance(answer, TfimgError)]
+    if failures:
+        return _from_error(request.build_failure_state, failures[0])
+    found = _describe_answers(request.indexes, network)
     if network.ca is None:
         step = "Install ca-certificates, or set SSL_CERT_FILE to a file that exists."
-        return "warning", found, step
+        return "warning", f"{found}; no file of certificate authorities for builds", step
     if network.left_out:
         step = "Builds do not see this machine's disk: serve it over HTTP if builds need it."
         return "warning", f"{found}; not used: {_without_credentials('; '.join(network.left_out))}", step
-    return "ok", found, None
+    return "ok", f"{found}, with the authorities of {network.ca}", None
+
+
+def _check_registry(request: DoctorRequest) -> Result:
+    for answer in request.registry.values():
+        if isinstance(answer, TfimgError):
+            return "warning", answer.what, f"{answer.next_step} Or name a mirror of the registry with --mirror."
+    return "ok", _describe_answers(request.registry, request.network), None
+
+
+def _describe_answers(servers: Mapping[str, float | TfimgError], network: HostNetwork) -> str:
+    proxy = network.variables.get("HTTPS_PROXY")
+    through = f" (HTTPS_PROXY is {_without_credentials(proxy)})" if proxy else ""
+    answers = (f"{_without_credentials(name)} answered in {seconds:.1f} s" for name, seconds in servers.items())
+    return f"{', '.join(answers)}{through}"
+
+
+def _check_bootstrap(request: DoctorRequest) -> Result:
+    is_needed = any(isinstance(answer, TfimgError) for answer in request.registry.values())
+    if request.bootstrap:
+        found = f"this user cannot make a base of Debian packages: {request.bootstrap.what}"
+        return ("warning", found, request.bootstrap.next_step) if is_needed else ("absent", found, None)
+    if not request.has_mmdebstrap:
+        step = f"{INSTALL_ENGINE} installs it."
+        return ("warning", "mmdebstrap is not installed", step) if is_needed else ("absent", "no mmdebstrap", None)
+    return "not checked", "mmdebstrap is installed, and nothing is known to prevent it", None
 
 
 def _without_credentials(url: str) -> str:
@@ -227,7 +271,7 @@ def _check_tpus(request: DoctorRequest) -> Result:
     return ("warning", found, " ".join(notes)) if notes else ("ok", found, None)
 
 
-NOT_CHECKED: Result = ("absent", "not checked: no engine answers", None)
+NOT_CHECKED: Result = ("not checked", "no engine answers", None)
 
 CHECKS: tuple[tuple[str, str, Callable[[DoctorRequest], Result]], ...] = (
     ("processor", "TensorFlow's wheels need AVX: without it they fail with an illegal instruction.", _check_processor),
@@ -236,7 +280,10 @@ CHECKS: tuple[tuple[str, str, Callable[[DoctorRequest], Result]], ...] = (
     ("socket", "Write access to the engine's socket allows its use, and equals root access.", _check_socket),
     ("buildx", "Builds need it; images run without it.", _check_buildx),
     ("disk", "A build without enough disk space is not started.", _check_disk),
-    ("network", "Builds reach package indexes as this machine does, with its proxy and credentials.", _check_network),
+    ("state", "tfimg keeps the wheels and layers of images in its state folder.", _check_state),
+    ("index", "Builds reach package indexes as this machine does, with its proxy and credentials.", _check_index),
+    ("registry", "It has the official base images; without it, bases are made of Debian packages.", _check_registry),
+    ("bootstrap", "mmdebstrap makes a base where the registry does not answer.", _check_bootstrap),
     ("gpu", "A GPU image needs a driver that supports its CUDA, and code for the GPU.", _check_gpus),
     ("toolkit", "A container sees only the GPUs that the engine gives to it.", _check_toolkit),
     ("tpu", "TPU images need a TPU.", _check_tpus),

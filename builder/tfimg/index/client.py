@@ -38,6 +38,7 @@ from requests.utils import get_netrc_auth
 from urllib3.exceptions import HTTPError
 
 from tfimg.core import documents, errors, retry
+from tfimg.core.failures import network_error, read_failure
 from tfimg.core.text import escape_unprintable, parse_time, truncate
 from tfimg.index.network import DirectSession, read_chunks, retry_request
 
@@ -72,16 +73,7 @@ def read_body(response: requests.Response, limit: int) -> bytes:
 
 def make_network_error(what: str, error: Exception, *, source: str = "the package index") -> errors.NetworkError:
     """Return the error for something that could not be read from an index, or from another server."""
-    # A failed connection wraps the message of the operating system.
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    text = str(reason).rpartition(": ")[2] if reason else str(error)
-    # An index may send characters that change a terminal, and its address may contain a password.
-    line = escape_unprintable(truncate(" ".join(text.split())))
-    why = re.sub(r"//[^/@\s]*@", "//", line) or type(error).__name__
-    return errors.NetworkError(
-        f"Cannot read {what} from {source}: {why}",
-        next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
-    )
+    return network_error(f"Cannot read {what} from {source}", read_failure(error))
 
 
 MAX_PAGE = 32 << 20  # bytes of a page in JSON. Those of NumPy and grpcio, the largest that locks ask for, have 5 MB
@@ -372,6 +364,7 @@ class Index:
         ca: str | None = None,
         proxies: Mapping[str, str] | None = None,
         attempts: int = retry.ATTEMPTS,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         try:
             self._origin = _origin(url)
@@ -382,6 +375,7 @@ class Index:
         self._auth = named or get_netrc_auth(url)
         self.url = _without_credentials(url).rstrip("/")
         self._retries = retry.RetryPolicy(attempts=attempts)
+        self._timeout = timeout
         self._pages: dict[str, ProjectPage] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -496,7 +490,7 @@ class Index:
                 raise ValueError(f"it names {url}, which is not reached by {urlsplit(self.url).scheme}")
             auth = self._auth if _origin(url) == self._origin else None
             response = retry_request(
-                self._session, "GET", url, self._retries, headers=headers, timeout=TIMEOUT_SECONDS, auth=auth
+                self._session, "GET", url, self._retries, headers=headers, timeout=self._timeout, auth=auth
             )
             if response.ok and not response.is_redirect:
                 return response
@@ -504,6 +498,19 @@ class Index:
             response.raise_for_status()
             url = urljoin(url, response.headers["location"])
         raise ValueError(f"it redirects more than {MAX_REDIRECTS} times")
+
+
+def probe(url: str, *, ca: str | None, proxies: Mapping[str, str], seconds: float) -> None:
+    """Ask a server for the head of one page. Raises `NetworkError` unless it answers, if only to ask for a login."""
+    index = Index(url, ca=ca, proxies=proxies, attempts=1, timeout=seconds)
+    shown = _without_credentials(url)
+    try:
+        index.get(url).close()
+    except requests.HTTPError as error:
+        if error.response.status_code not in (requests.codes.unauthorized, requests.codes.not_found):
+            raise network_error(f"{shown} refused a request", read_failure(error)) from None
+    except UNREADABLE as error:
+        raise network_error(f"{shown} does not answer", read_failure(error)) from None
 
 
 def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:

@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,8 @@ from tfimg.attestations.keys import VerifyingKey, fingerprints, read_verifying_k
 from tfimg.attestations.policy import Policy
 from tfimg.core import cancellation, errors, tar
 from tfimg.core.documents import InvalidDocument, blob_path, digest_of, parse_document
+from tfimg.core.failures import disk_error
+from tfimg.core.files import find_free_bytes, name_in_errors
 from tfimg.core.text import list_first, quote_value
 from tfimg.engine.interface import Engine
 from tfimg.registry import documents
@@ -423,7 +424,7 @@ def _save_folder(layout: ImageLayout, folder: Path, on_progress: OnProgress) -> 
             partial = _partial(path)
             partial.unlink(missing_ok=True)  # of a killed run
             try:
-                with partial.open("xb") as out:
+                with name_in_errors(path), partial.open("xb") as out:
                     done = _write(out, file.read(), done, layout.size, on_progress)
                 partial.replace(path)
             finally:
@@ -433,7 +434,7 @@ def _save_folder(layout: ImageLayout, folder: Path, on_progress: OnProgress) -> 
 def _save_tar(layout: ImageLayout, path: Path, on_progress: OnProgress) -> None:
     partial = _partial(path)
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    with _lock(descriptor, partial), os.fdopen(descriptor, "r+b", closefd=False) as out:
+    with _lock(descriptor, partial), name_in_errors(path), os.fdopen(descriptor, "r+b", closefd=False) as out:
         # Keep the files that the tar begins with, complete and right, and cut the rest.
         size, kept = os.fstat(out.fileno()).st_size, 0
         for file in layout.files:
@@ -482,9 +483,11 @@ def _write(out: BinaryIO, pieces: Iterable[bytes], done: int, total: int, on_pro
 
 
 def _require_space(folder: Path, needed: int) -> None:
-    if (free := shutil.disk_usage(folder).free) < needed:
-        raise errors.DiskSpaceError(
-            f"Saving the image needs {needed / 1e6:,.0f} MB, and its disk has {free / 1e6:,.0f} MB free.",
+    if find_free_bytes(folder) < needed:
+        raise disk_error(
+            "The image",
+            folder,
+            needed=needed,
             next_step="Free some space and run it again, or name a place on another disk.",
         )
 

@@ -21,7 +21,8 @@ from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
 from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, make_image, parse_document
 from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
 from tfimg.core.events import OnEvent, StepEvent, StepState
-from tfimg.core.files import hash_file, wait_for_lock, write_atomically
+from tfimg.core.failures import disk_error
+from tfimg.core.files import find_free_bytes, hash_file, name_in_errors, wait_for_lock, write_atomically
 from tfimg.layers.wheel import Blob, BlobWriter, list_record_rows, unpack_wheel
 from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
 from tfimg.recipe.lock import Lock, LockedPackage, read_packages
@@ -215,6 +216,8 @@ def remove_downloads(packages: Sequence[LockedPackage], downloads: Path) -> None
 
 def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     """Write the wheel's content and return its file name."""
+    from tfimg.index.client import MAX_WHEEL  # what has fetched a page has loaded it
+
     for local in source.local_wheels:
         if hash_file(local) == package.sha256:
             shutil.copy(local, target)
@@ -223,7 +226,9 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     for index in source.indexes:
         for wheel in index.find_wheels(package.name, package.version, package.sha256):
             digest = hashlib.sha256()
-            with target.open("wb") as sink:
+            if find_free_bytes(target.parent) < wheel.max_size < MAX_WHEEL:
+                raise disk_error(f"The wheel {wheel.filename}", target.parent, needed=wheel.max_size)
+            with name_in_errors(target), target.open("wb") as sink:
                 for piece in index.download(wheel):
                     raise_if_cancelled()
                     digest.update(piece)
@@ -366,7 +371,7 @@ class GroupMaker:
         """Add the layer that the block writes to the store and to `blobs`."""
         path = self.store.folder / f"layer-{token_hex(8)}"
         try:
-            with path.open("wb") as sink:
+            with name_in_errors(path), path.open("wb") as sink:
                 yield (writer := BlobWriter(sink, self.compression))
                 blobs[layer] = writer.close()
             self.store.add(blobs[layer], path)

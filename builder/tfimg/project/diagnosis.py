@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-from tfimg.core.errors import EngineTooOld, EngineUnavailable, TfimgError, UnsuitableHost, UsageError
+from tfimg.core.cancellation import start_limited
+from tfimg.core.errors import EngineTooOld, EngineUnavailable, NetworkError, TfimgError, UnsuitableHost, UsageError
+from tfimg.core.files import find_free_bytes
 from tfimg.engine.interface import Engine
+from tfimg.engine.machine import find_namespace_problem
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
+from tfimg.project.services import ANSWER_SECONDS
+from tfimg.registry.reference import DOCKER_HUB
 
 T = TypeVar("T")
 
@@ -44,11 +52,20 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
     there is no such image, or if `claimed` is about none.
     """
     services = project.services
-    runner = _value_or_error(services.runner)
+    hub = f"https://registry-1.{DOCKER_HUB}/v2/"
+    # One request to each, side by side: none waits for another that does not answer.
+    runner_of = start_limited(services.runner, ANSWER_SECONDS)
+    builder_of = start_limited(lambda: services.engine().get_capabilities(), ANSWER_SECONDS)
+    answers = {
+        url: start_limited(partial(services.ask_server, url), ANSWER_SECONDS)
+        for url in (*(f"{address.rstrip('/')}/tensorflow/" for address in services.index_addresses), hub)
+    }
+    host = services.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    runner = _value_or_error(runner_of, f"The engine at {host}")
     spec, is_present = _find_image(project, runner, image, claimed)
     toolkit = runner if isinstance(runner, TfimgError) else runner.get_device_support()
-    asked = services.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    host = asked if isinstance(toolkit, TfimgError) else toolkit.host
+    host = host if isinstance(toolkit, TfimgError) else toolkit.host
+    found = {url: _value_or_error(answer, _without_credentials(url)) for url, answer in answers.items()}
 
     request = DoctorRequest(
         matrix=project.matrix,
@@ -57,18 +74,30 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
         present=is_present,
         host=services.survey(host),
         toolkit=toolkit,
-        builder=_value_or_error(lambda: services.engine().get_capabilities()),
+        builder=_value_or_error(builder_of, f"The engine at {host}"),
         network=services.network,
+        indexes={url: answer for url, answer in found.items() if url != hub},
+        registry={hub: found[hub]},
+        state=(services.state, find_free_bytes(services.state)),
+        bootstrap=find_namespace_problem(services.environ),
+        has_mmdebstrap=shutil.which("mmdebstrap", path=services.environ.get("PATH")) is not None,
         suite=project.workspace.validation,
     )
     return Diagnosis(spec=spec, findings=diagnose(request))
 
 
-def _value_or_error(ask: Callable[[], T]) -> T | TfimgError:
+def _value_or_error(wait: Callable[[], T], name: str) -> T | TfimgError:
     try:
-        return ask()
-    except (EngineUnavailable, EngineTooOld) as error:
+        return wait()
+    except (EngineUnavailable, EngineTooOld, NetworkError) as error:
         return error
+    except TimeoutError as error:
+        step = "Check its address, the network, and whether it needs a proxy (HTTPS_PROXY, NO_PROXY)."
+        return NetworkError(f"{name} does not answer: {error}.", next_step=step)
+
+
+def _without_credentials(url: str) -> str:
+    return re.sub(r"//[^/@\s]*@", "//", url)
 
 
 def _find_image(

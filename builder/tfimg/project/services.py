@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tfimg.registry.reference import Reference
 
 
+ANSWER_SECONDS = 5.0  # limit for a server's first answer, where a command examines the machine
+
+
 @dataclass(kw_only=True)
 class Services:
     """Connect to what lies outside this program, as the variables of `environ` say.
@@ -192,12 +195,16 @@ class Services:
     @cached_property
     def indexes(self) -> tuple[Index, ...]:
         """The package indexes that this machine's settings name; each reads a page once."""
+        return tuple(map(self.open_index, self.index_addresses))
+
+    @property
+    def index_addresses(self) -> tuple[str, ...]:
+        """The addresses of the package indexes, which may hold credentials."""
         from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
         first = self.network.variables.get("UV_DEFAULT_INDEX", PYPI_SIMPLE_ENDPOINT)
         # As pip has them, without the names that uv lets an index have.
-        others = self.network.variables.get("PIP_EXTRA_INDEX_URL", "").split()
-        return tuple(map(self.open_index, (first, *others)))
+        return (first, *self.network.variables.get("PIP_EXTRA_INDEX_URL", "").split())
 
     def open_index(self, url: str) -> Index:
         """Return the client of a package index, or of another server of wheels."""
@@ -205,6 +212,20 @@ class Services:
 
         ca = str(self.network.ca) if self.network.ca else None
         return Index(url, ca=ca, proxies=_proxies(self.network))
+
+    def ask_server(self, url: str) -> float:
+        """Return the seconds in which a server answers one request, whatever it says of the request's credentials.
+
+        Raises `NetworkError`.
+        """
+        import time
+
+        from tfimg.index.client import probe
+
+        ca = str(self.network.ca) if self.network.ca else None
+        start = time.monotonic()
+        probe(url, ca=ca, proxies=_proxies(self.network), seconds=ANSWER_SECONDS - 1)
+        return time.monotonic() - start
 
     def advisory_service(self, url: str) -> OsvService:
         """Return the client of a service that speaks OSV's API. Raises `UsageError` for an invalid address."""

@@ -13,9 +13,8 @@ from pathlib import Path
 from stat import S_ISREG
 
 from tfimg.core.errors import EngineError, StateInUse
-from tfimg.engine.connect import PrivateEngine
 from tfimg.engine.interface import Engine
-from tfimg.engine.machine import list_candidates
+from tfimg.engine.machine import PrivateEngine, list_candidates
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import find_contradiction
 

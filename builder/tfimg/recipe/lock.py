@@ -21,8 +21,9 @@ from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError
+from tfimg.core.failures import FULL_DISK, disk_error, network_error, read_output
 from tfimg.core.files import digest_of
-from tfimg.core.process import NETWORK_FAILURE, CommandFailed, last_line, run
+from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 
@@ -308,7 +309,7 @@ def resolve_packages(
         try:
             run(argv, env=env, timeout=timeout)
         except CommandFailed as failed:
-            raise _map_error(query, failed.stderr) from None
+            raise _map_error(query, failed.stderr, env) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
 
 
@@ -357,15 +358,16 @@ _REFUSED = re.compile(
 """uv's hint about credentials, below the proof that a package does not exist."""
 
 
-def _map_error(query: LockQuery, stderr: str) -> Exception:
+def _map_error(query: LockQuery, stderr: str, env: Mapping[str, str]) -> Exception:
     root = query.requirements[0]
     last = last_line(stderr) or "no reason was given."
-    # uv does nothing here that could time out but ask the index.
-    if "timed out" in stderr or NETWORK_FAILURE.search(stderr):
-        return NetworkError(
-            f"The package index did not answer while {root} was resolved: {last}",
-            next_step="Check the proxy, the CA bundle (SSL_CERT_FILE) and the index settings of pip or uv.",
-        )
+    if FULL_DISK.search(stderr):
+        path = re.search("[`'\"](/[^`'\"]+)[`'\"]", stderr)
+        return disk_error(f"uv could not resolve {root}", Path(path[1]).parent if path else Path(tempfile.gettempdir()))
+    # uv does nothing that could time out but ask the index.
+    text = stderr.replace("timed out", "Read timed out")
+    if failure := read_output(text, env.get("https_proxy") or env.get("HTTPS_PROXY") or ""):
+        return network_error(f"The package index did not answer while {root} was resolved", failure)
     if "was not found in the package registry" in stderr and (refused := _REFUSED.search(stderr)):
         index = re.sub(r"//[^/@\s]*@", "//", refused["index"])
         return NetworkError(

@@ -12,21 +12,22 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http import HTTPStatus
 from io import BytesIO
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import requests
 from pydantic import ConfigDict, Field
 from requests.utils import parse_dict_header
 from urllib3 import Retry
-from urllib3.exceptions import HTTPError, IncompleteRead, InvalidHeader, ProtocolError
+from urllib3.exceptions import HTTPError, InvalidHeader
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TfimgError
+from tfimg.core.failures import certificate_step, innermost, network_error, read_failure
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.text import truncate
 from tfimg.index.network import DirectSession, LimitExceeded, read_chunks
@@ -136,9 +137,7 @@ EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTT
 """Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
 
 MAX_RETRY_HEADER = 64  # characters of a Retry-After that are read; a date has 29
-UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.?(?: \(_ssl|$)")
 UNREADABLE_AUTHORITY = re.compile(r"\[X509\b")
-CUT = re.compile(r"RemoteDisconnected|Connection aborted|Connection reset|Broken pipe|EOF")
 TRANSPORT_ERRORS = (requests.RequestException, HTTPError, OSError)  # exceptions of requests and its transport
 
 
@@ -273,46 +272,23 @@ def credentials_error(host: str, reply: str) -> RegistryError:
 
 def map_transport_error(error: Exception, host: str, seconds: float) -> TransientError | TfimgError:
     """Return the error for a missing or incomplete response. `seconds` is the timeout."""
-    inner, text = _innermost(error), str(error)
-    if isinstance(inner, LimitExceeded):
-        return timeout_error(host, inner.seconds) if inner.seconds else limit_error(host, str(inner))
-    if isinstance(inner, IncompleteRead):
-        reason = f"{inner.partial} bytes arrived, {inner.expected} are missing"
-    else:  # `<connection>: Failed to establish a new connection: [Errno 111] Connection refused`; WRONG_VERSION_NUMBER.
-        plain = re.sub(r"^-?\d+\] |^\[SSL: \w+\] | \(_ssl\.c:\d+\)$", "", str(inner).rpartition("Errno ")[2])
-        reason = (plain.rstrip(".)").replace("_", " ") or type(error).__name__).lower()
-    is_cut = isinstance(error, requests.exceptions.ChunkedEncodingError | IncompleteRead | ProtocolError) or (
-        CUT.search(text) is not None
-    )
-    if found := UNTRUSTED.search(text):
-        if "expired" in found[1] or "not yet valid" in found[1]:
-            next_step = "Check this machine's clock; if it is right, the registry's owner has to renew the certificate."
-        elif "mismatch" in found[1]:
-            next_step = (
-                "Use a name that the certificate has, or ask the registry's owner for a certificate with this name."
-            )
-        else:
-            next_step = (
-                "For a private certificate authority, name its file with SSL_CERT_FILE, or put it into Docker's "
-                f"folder: /etc/docker/certs.d/{host}/ca.crt."
-            )
-        return NetworkError(f"The certificate of {host} is not trusted: {found[1]}.", next_step=next_step)
-    if isinstance(error, requests.exceptions.SSLError) and not is_cut:
-        return NetworkError(
-            f"The TLS handshake with {host} failed: {reason}.",
-            next_step="Use --plain-http for a registry without TLS; otherwise check the name and the port.",
-        )
-    if isinstance(error, requests.exceptions.ProxyError):
-        problem, next_step = f"The proxy for {host} does not work", "Check HTTPS_PROXY and NO_PROXY."
-    elif isinstance(error, requests.exceptions.Timeout) or "timed out" in text:
-        return TransientError(timeout_error(host, seconds))
-    elif is_cut:
-        problem = f"The connection to the registry {host} was cut"
-        next_step = "Run it again: completed uploads are not repeated."
-    else:
-        problem = f"The registry {host} cannot be reached"
-        next_step = "Check its name and port, the network and the proxy (HTTPS_PROXY, NO_PROXY)."
-    return TransientError(NetworkError(f"{problem}: {reason}.", next_step=next_step))
+    if isinstance(limit := innermost(error), LimitExceeded):
+        return timeout_error(host, limit.seconds) if limit.seconds else limit_error(host, str(limit))
+    failure = replace(read_failure(error), host=host)
+    match failure.stage:
+        case "time":
+            return TransientError(timeout_error(host, seconds))
+        case "certificate":
+            folder = f"or put it into Docker's folder: /etc/docker/certs.d/{host}/ca.crt"
+            private = f"For a private certificate authority, name its file with SSL_CERT_FILE, {folder}."
+            return network_error("", failure, next_step=certificate_step(failure.reason) or private)
+        case "TLS":
+            plain = "Use --plain-http for a registry without TLS; otherwise check the name and the port."
+            return network_error("", failure, next_step=plain)
+        case "other":
+            failure = replace(failure, stage="connection")
+    step = "Run it again: completed uploads are not repeated." if failure.stage == "cut" else ""
+    return TransientError(network_error("", failure, server=f"the registry {host}", next_step=step))
 
 
 def address_error(host: str, name: str, address: str, reason: Exception) -> RegistryError:
@@ -346,16 +322,6 @@ def parse_retry_after(header: str | None) -> float:
         return Retry().parse_retry_after((header or "")[:MAX_RETRY_HEADER])
     except (InvalidHeader, ValueError, OverflowError):
         return 0.0
-
-
-def _innermost(error: Any) -> Any:
-    """Return the exception of which those of the libraries around it were made."""
-    while True:
-        causes = (cause for cause in getattr(error, "args", ()) if isinstance(cause, BaseException))
-        cause = getattr(error, "reason", None) or next(causes, None)
-        if cause is None:
-            return error
-        error = cause
 
 
 ACTIONS = {"GET": "pull", "HEAD": "pull", "DELETE": "delete", "POST": "pull,push", "PUT": "pull,push"}

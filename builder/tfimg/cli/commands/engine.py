@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import asdict, dataclass
 
@@ -10,8 +11,9 @@ from tfimg.cli.options import Command, flag
 from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable, TfimgError
 from tfimg.core.text import format_size
 from tfimg.engine.buildx import choose_output
-from tfimg.engine.connect import PrivateEngine, install_missing, set_up_emulation, start, stop
+from tfimg.engine.connect import install_missing, set_up_emulation, start, stop
 from tfimg.engine.interface import Engine
+from tfimg.engine.machine import PrivateEngine, describe_starter, find_private_engine
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,14 @@ class EngineUp(Command):
     emulate: bool = flag("install QEMU, and register it with the kernel, for images of other platforms")
 
     def run(self, context: Context) -> int:
-        environ = context.services.environ
+        environ, own = context.services.environ, PrivateEngine(context.services.state)
+        named = environ.get("DOCKER_HOST") or own.host
+        private = own if named == own.host else find_private_engine(named)
         engine: Engine | None = None
         try:
             (engine,) = context.engines()
         except (EngineUnavailable, EngineTooOld):
-            if environ.get("DOCKER_HOST"):
+            if private is None or os.geteuid() != 0:  # what the error says begins with root's part
                 raise
         started = engine is None
         if self.install:
@@ -40,10 +44,10 @@ class EngineUp(Command):
         if self.emulate:
             for platform in set_up_emulation(environ, say=context.say):
                 context.say(f"Containers of this machine run programs of {platform}.")
-        if engine is None:
-            own = PrivateEngine(context.services.state)
-            context.say(f"Starting a private engine below {own.folder}")
-            engine = start(own, environ)
+        if engine is None and private:
+            context.say(f"Starting a private engine below {private.folder}")
+            engine = start(private, environ)
+        assert engine is not None  # noqa: S101  (it answered, or was started)
         return _print_engine(context, engine, started=started)
 
 
@@ -106,15 +110,17 @@ def _print_runner(context: Context, reason: TfimgError) -> int:
 def _print_engine(context: Context, engine: Engine, *, started: bool) -> int:
     found = engine.get_capabilities()
     output = choose_output(found, "NAME")
-    own = PrivateEngine(context.services.state).host == found.host
     plan = {"compression": output.compression, "why": output.why}
     fields = {
-        "host": f"{found.host} ({'private' if own else 'not started by tfimg'})",
+        "host": f"{found.host} ({describe_starter(found.host)})",
         "engine": f"Docker {found.engine}",
         "buildx": found.buildx,
         "store": found.store,
         "disk": f"{format_size(found.free_bytes)} free below {found.data_root}",
         "layers": f"compression {output.compression}: {output.why}",
     }
-    context.print_result({**asdict(found), "private": own, "started": started, "plan": plan}, fields)
+    context.print_result(
+        {**asdict(found), "private": find_private_engine(found.host) is not None, "started": started, "plan": plan},
+        fields,
+    )
     return 0

@@ -114,16 +114,16 @@ class Doctor(Command, IdentifierOptions):
         return 0
 
 
-STATE_COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2"}
+STATE_COLOURS = {"ok": "32", "warning": "33", "problem": "31", "absent": "2", "not checked": "2"}
 """State → SGR code."""
 
 
 def print_findings(findings: Sequence[HostFinding]) -> None:
     """Print a line for each finding, and two more for those that something is to be done about."""
-    margin = 9 + max(len(finding.name) for finding in findings) + 2
+    margin = 13 + max(len(finding.name) for finding in findings) + 2
     for finding in findings:
-        print_styled(f"{finding.state:7}", STATE_COLOURS[finding.state])
-        print(f"  {finding.name:{margin - 9}}{_fold_text(finding.found, margin)}")
+        print_styled(f"{finding.state:11}", STATE_COLOURS[finding.state])
+        print(f"  {finding.name:{margin - 13}}{_fold_text(finding.found, margin)}")
         if finding.next_step:
             print(f"{'':{margin}}why:  {_fold_text(finding.why, margin + 6)}")
             print(f"{'':{margin}}next: {_fold_text(finding.next_step, margin + 6)}")
