@@ -510,8 +510,8 @@ def test_a_registry_that_is_down_is_reported(open_registry: Open, slept: Slept) 
     with faulty("127.0.0.1:9") as gone:
         address = gone.address
     says = (
-        f"The registry {address} cannot be reached: connection refused. Check its name and port, the network and the "
-        "proxy (HTTPS_PROXY, NO_PROXY)."
+        f"The registry {address} cannot be reached: connection refused. Check its name and port, and whether "
+        "this network needs a proxy (HTTPS_PROXY, NO_PROXY)."
     )
     for settings in (PLAIN, ConnectionSettings()):  # without `plain_http`, it is probed for TLS first
         with pytest.raises(NetworkError, match=exactly(says)):

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from support.paths import ROOT
 from tfimg.core.errors import ExitCode, TfimgError, UsageError
 
 
@@ -42,9 +41,3 @@ def test_a_message_is_what_happened_and_then_what_to_do(what: str, message: str)
     error = UsageError(what, next_step="Correct it.")
     assert (str(error), error.next_step) == (message, "Correct it.")
     assert str(UsageError("It is wrong.", next_step="")) == "It is wrong."
-
-
-def test_the_reference_on_github_lists_every_exit_code() -> None:
-    page = (ROOT / "docs/reference/errors.md").read_text()
-    rows = re.findall(r"^\|\s*(\d+)\s*\|\s*(.+?)\s*\|$", page, re.MULTILINE)
-    assert {int(code): meaning for code, meaning in rows} == {code: code.meaning for code in ExitCode}

@@ -118,8 +118,8 @@ def test_uv_gets_every_option_that_decides_the_answer(spec: ImageSpec, uv: Path)
     words = (uv.parent / "argv").read_text().splitlines()
     assert " ".join(re.sub(r"(=|^)/.*/", r"\1", word) for word in words) == (
         "pip compile --quiet --config-file=uv.toml --format=pylock.toml --no-python-downloads "
-        "--output-file=pylock.toml --python-version=3.11 --python-platform=x86_64-manylinux_2_31 --only-binary=:all: "
-        "--exclude-newer=2024-03-23T00:00:00Z "
+        "--python=python --output-file=pylock.toml --python-version=3.11 "
+        "--python-platform=x86_64-manylinux_2_31 --only-binary=:all: --exclude-newer=2024-03-23T00:00:00Z "
         "--exclude-newer-package=certifi=2026-02-01T00:00:00Z "
         "--exclude-newer-package=setuptools=2026-02-01T00:00:00Z requirements.in"
     )
