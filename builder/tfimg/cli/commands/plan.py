@@ -20,7 +20,6 @@ from tfimg.recipe.labels import describe_extra_packages
 from tfimg.recipe.layout import list_wheel_layers
 from tfimg.recipe.shards import divide_into_shards, make_ci_jobs, make_shard_image, make_single_shards
 from tfimg.recipe.tags import list_tags
-from tfimg.registry.reference import parse_repository
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,8 @@ class PlanBuilds(Command, ImageOptions):
         """
         self.check_image_options({"--format": self.format, "--shards": self.shards, "--push": self.target})
         if self.target:
+            from tfimg.registry.reference import parse_repository
+
             parse_repository(self.target)
             if not self.format:
                 raise UsageError(
