@@ -538,7 +538,7 @@ def test_an_image_stays_withdrawn_until_its_owner_says_otherwise(job: StepMachin
 
 def test_jupyterlab_is_installed_in_versions_that_go_with_the_locked_packages(job: StepMachine) -> None:
     """Without them pip wants a newer typing_extensions than images of TensorFlow 2.15 have, and refuses."""
-    job.order(program=None)
+    job.order(program=None, package_index="https://index.example/simple")
     job.boot()
     job.write("exit", "0")
     assert job.run("image").code == 0
@@ -554,6 +554,7 @@ def test_jupyterlab_is_installed_in_versions_that_go_with_the_locked_packages(jo
     installed, started = [call for call in job.calls if call.startswith("python -m ")][-2:]
     assert installed == f"python -m pip install --quiet --constraint {job.root}/locked jupyterlab>=4,<5"
     assert job.read("locked") == "typing_extensions==4.5.0\n"
+    assert any("--env PIP_INDEX_URL" in call for call in job.calls)
     assert started.startswith("python -m jupyterlab ")
 
 
