@@ -35,7 +35,7 @@ from tfimg.cli.values import (
 )
 from tfimg.core.errors import UsageError
 from tfimg.core.events import Event, InfoEvent
-from tfimg.matrix.devices import Device
+from tfimg.matrix.devices import DEVICES, Device
 
 if TYPE_CHECKING:
     from tfimg.advisories.match import AuditedPackage
@@ -728,7 +728,8 @@ def with_project_file(command: AnyCommand, context: Context, *, signs: bool) -> 
     return replace(command, **used)
 
 
-VALUE = r"[0-9][\w.-]*\w|[A-Z][A-Z-]+\b|(?:wheels|cpu|gpu|tpu|linked|auto|registry)\b|docker\.io=\S+\w|\.{0,2}/\S+"
+WORDS = "|".join(["wheels", "linked", "registry", *DEVICES])
+VALUE = rf"[0-9][\w.-]*\w|[A-Z][A-Z-]+\b|(?:{WORDS})\b|docker\.io=\S+\w|\.{{0,2}}/\S+"
 """A value of an option in a message, rather than the next word of the sentence."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, ImageOptions, option, parse_day, with_project_file
 from tfimg.cli.output.tables import print_rows
-from tfimg.cli.values import positive_number
+from tfimg.cli.values import positive_number, require_repository
 from tfimg.core.errors import EngineUnavailable, UsageError
 from tfimg.engine.buildx import choose_output
 from tfimg.engine.interface import Capabilities
@@ -37,7 +37,9 @@ class PlanBuilds(Command, ImageOptions):
     format: Literal["github", "gitlab", "json"] | None = option(
         "print a CI's jobs: a value of strategy.matrix, a child pipeline, or plain JSON"
     )
-    target: str | None = option("let the jobs of --format publish to REGISTRY/NAME", "REPOSITORY", name="--push")
+    target: str | None = option(
+        "let the jobs of --format publish to REGISTRY/NAME", "REPOSITORY", name="--push", check=require_repository
+    )
     shards: int | None = option(
         "N jobs at most; images that share big layers stay together (default: one each)", "N", parse=positive_number
     )
@@ -49,14 +51,10 @@ class PlanBuilds(Command, ImageOptions):
         request.
         """
         self.check_image_options({"--format": self.format, "--shards": self.shards, "--push": self.target})
-        if self.target:
-            from tfimg.registry.reference import parse_repository
-
-            parse_repository(self.target)
-            if not self.format:
-                raise UsageError(
-                    "--push without --format: a plan publishes nothing.", next_step="Name a form, or leave it out."
-                )
+        if self.target and not self.format:
+            raise UsageError(
+                "--push without --format: a plan publishes nothing.", next_step="Add one, or leave it out."
+            )
         if self.wheel:
             return self._show_custom(context)
         if self.patterns or self.given_options() or not self.names_packages:
