@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 GENERATORS: dict[str, Callable[..., str]] = {
     "command-list": commands.command_list,
     "command-group": commands.command_group,
+    "cloud-checklists": commands.cloud_checklists,
     "exit-codes": errors.exit_codes,
     "error-classes": errors.error_classes,
     "checks": checks.checks,

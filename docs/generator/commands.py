@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from generator.markdown import block, code, escape, table
 from tfimg.cli.app import GROUPS, describe_command
+from tfimg.host.cloud import CLOUDS
 
 
 def command_list() -> str:
@@ -25,6 +26,16 @@ def command_list() -> str:
 def command_group(title: str) -> str:
     """Return the reference of a group's commands."""
     return "\n".join(map(_command, GROUPS[title]))
+
+
+def cloud_checklists() -> str:
+    """Return what each cloud's command needs, and what a stopped machine costs."""
+    return "\n".join(
+        f"### {cloud.title}\n\n"
+        + "".join(f"- {code(name) if name.isupper() else name}: {escape(text)}\n" for name, text in points.items())
+        for cloud in CLOUDS.values()
+        if (points := {**cloud.before, **({"stopped": cloud.note} if cloud.note else {})})
+    )
 
 
 def anchor(name: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from ruamel.yaml import YAML
 
 from conftest import Installed
 from support.ci_steps import ACTION, JOB, JOB_PAGE, ROOT, read, run_action, run_job, snippets
@@ -41,8 +44,10 @@ def test_workflows_action_and_job_are_what_their_services_take() -> None:
 
 
 def test_the_documented_files_are_what_their_services_take(tmp_path: Path) -> None:
-    found = [*snippets(JOB_PAGE), *snippets(ROOT / "docs/how-to/weekly-job.md")]
-    assert [title.partition(":")[0] for title, _ in found] == ["GitHub", "GitLab", "GitLab", "GitHub", "GitLab"]
+    pages = (JOB_PAGE, ROOT / "docs/how-to/weekly-job.md", ROOT / "docs/how-to/many-images.md")
+    found = [snippet for page in pages for snippet in snippets(page)]
+    expected = ["GitHub", "GitLab", "GitLab", "GitHub", "GitLab", "GitHub", "GitLab", "GitLab"]
+    assert [title.partition(":")[0] for title, _ in found] == expected
     for number, (title, text) in enumerate(found):
         file = tmp_path / f"{number}.yml"
         file.write_text(text)
@@ -53,13 +58,23 @@ def test_the_documented_workflow_uses_what_the_action_has(tmp_path: Path) -> Non
     file = tmp_path / "workflow.yml"
     file.write_text(snippets(JOB_PAGE)[0][1])
     verify, train = read(file)["jobs"].values()
-    step = verify["steps"][-1]
+    (step,) = [step for step in verify["steps"] if step.get("id") == "tfimg"]
     action = read(ACTION)
     assert set(step["with"]) == set(action["inputs"])
     used = re.fullmatch(rf"\$\{{\{{ steps\.{step['id']}\.outputs\.(\w+) \}}\}}", verify["outputs"]["image"])
     assert used
     assert used[1] in action["outputs"]
     assert train["container"]["image"] == "${{ needs.verify.outputs.image }}"
+
+
+def test_the_documented_address_of_gitlab_s_job_is_read_from_any_host() -> None:
+    file = dict(snippets(JOB_PAGE))["GitLab: .gitlab-ci.yml"]
+    (included,) = YAML(typ="safe").load(file)["include"]
+    assert included["remote"].endswith(f"/{JOB.relative_to(ROOT)}")
+    (command,) = re.findall(r"^printf 'sha256-.*", JOB_PAGE.read_text(), re.MULTILINE)
+    printed = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    digest = base64.b64encode(hashlib.sha256(JOB.read_bytes()).digest()).decode()
+    assert (printed, len(printed)) == (f"sha256-{digest}\n", len(included["integrity"]) + 1)
 
 
 def test_outputs_come_from_the_last_line_of_tfimg() -> None:
@@ -110,6 +125,22 @@ def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(
         ended = run_job(tmp_path / folder, {**image, "TFIMG_PLATFORM": platform}, environment=installed.environment)
         assert ended.code == code, ended.stderr
         assert not (tmp_path / folder / "verified.yml").exists()
+
+
+def test_gitlab_s_job_logs_in_to_a_private_registry(tmp_path: Path, installed: Installed, server: Loopback) -> None:
+    server.users = {"ci": "pass word"}
+    login = base64.b64encode(b"ci:pass word").decode()
+    own = {"CI_REGISTRY": server.address, "CI_REGISTRY_USER": "ci", "CI_REGISTRY_PASSWORD": "pass word"}
+    configured = {"DOCKER_AUTH_CONFIG": json.dumps({"auths": {server.address: {"auth": login}}})}
+    image = {"TFIMG": WHEEL, "TFIMG_IMAGE": f"{server.address}/team/tf:2.15"}
+    for number, (logins, code) in enumerate(
+        [({}, 15), (own, 3), (own | configured | {"CI_REGISTRY_PASSWORD": "x"}, 3)]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "tfimg.pub").write_text(KEY)
+        ended = run_job(folder, {**image, "DOCKER_CONFIG": str(tmp_path), **logins}, environment=installed.environment)
+        assert ended.code == code, ended.stderr
 
 
 OUT_OF_REACH = "127.0.0.1:1/team/tf:2.15"

@@ -160,6 +160,16 @@ def test_a_build_without_tfimg_needs_the_committed_lock_of_a_variant(
     assert f"locks/{CPU}-jupyter/variant.txt" in in_copy("matrix", "render", f"{CPU}-{variant}").succeeded().stdout
 
 
+def test_init_writes_no_file_for_an_image_without_a_lock(
+    in_copy: CliRunner, workspace_copy: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in workspace_copy.locks(CPU).glob("*.txt"):
+        file.unlink()
+    assert in_copy("init", "--tf", "2.15").refusal(12).startswith(f"{CPU} has no lock")
+    assert not (tmp_path / "tfimg.toml").exists()
+
+
 @pytest.mark.parametrize("command", ["resolve", "plan"])
 def test_requests_that_work_have_the_variant(command: str, tfimg: CliRunner) -> None:
     message = tfimg(command, "--tf", "2.15", "--python", "3.12", "--variant", "slim").refusal(4)

@@ -167,6 +167,30 @@ def test_user_data_is_written_to_a_file_and_the_cloud_command_is_printed(cloud_i
         assert name in ended.stderr
 
 
+def test_the_checklist_and_what_a_stopped_machine_costs_are_printed(cloud_init: Run, tmp_path: Path) -> None:
+    printed = cloud_init("--output", str(tmp_path / "user-data")).succeeded().stderr
+    assert "\nBefore you run it:\n  KEY: `aws ec2 describe-key-pairs" in printed
+    assert "  GROUP: " in printed
+    assert "When it is stopped: " in printed
+    assert "JupyterLab's token: ssh MACHINE sudo cat /var/lib/tfimg/vm/jupyter-token" in printed
+    assert [line.partition(":")[0] for line in cloud_init("--json").json["before"]][:3] == ["KEY", "SUBNET", "GROUP"]
+
+
+def test_mirrors_replace_the_package_index_and_the_repository_of_the_toolkit(cloud_init: Run) -> None:
+    given = ("--package-index", "https://index.example/simple/", "--toolkit-mirror", "https://mirror.example/nvidia")
+    made = cloud_init(*given).succeeded().stdout
+    assert setting(made, "PACKAGE_INDEX") == "https://index.example/simple"
+    assert setting(made, "TOOLKIT_REPOSITORY") == "https://mirror.example/nvidia"
+    assert setting(cloud_init().stdout, "PACKAGE_INDEX") == "''"
+    for address in (
+        "http://mirror.example",
+        "https://user:word@mirror.example",
+        "https://mirror.example/$(reboot)",
+        "",
+    ):
+        assert cloud_init("--toolkit-mirror", address).code == 2
+
+
 def test_what_a_private_registry_needs_is_printed_with_the_command(cloud_init: Run, tmp_path: Path) -> None:
     image, file = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/tensorflow:2.15-gpu", tmp_path / "user-data"
     ended = cloud_init("--output", str(file), image=image).succeeded()

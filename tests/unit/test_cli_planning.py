@@ -35,6 +35,14 @@ def test_shards_of_a_child_pipeline(tfimg: CliRunner) -> None:
     }
 
 
+def test_jobs_publish_what_they_build(tfimg: CliRunner) -> None:
+    push = ("--push", "registry.example/team/tensorflow")
+    (job,) = tfimg("plan", "2.15.1-cpu-py3.11", "--format", "github", *push).json["include"]
+    assert job["command"] == "tfimg build 2.15.1-cpu-py3.11 --push=registry.example/team/tensorflow"
+    assert "--push without --format" in tfimg("plan", "2.15.1-cpu-py3.11", *push).refusal(2)
+    assert "is not a repository" in tfimg("plan", "2.15", "--format", "json", "--push", "host.example/tf:2").refusal(2)
+
+
 def test_for_people_a_line_for_each_image(tfimg: CliRunner) -> None:
     plan = ("plan", "2.15.1-cpu*", "--shards", "1")
     assert [line.split()[0:3:2] for line in tfimg(*plan).stdout.splitlines()] == [

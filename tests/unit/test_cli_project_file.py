@@ -12,7 +12,7 @@ from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
 from tfimg.cli.app import parse
 from tfimg.cli.context import Context
-from tfimg.cli.options import with_project_file
+from tfimg.cli.options import name_keys, with_project_file
 from tfimg.core.errors import FileError
 from tfimg.project.project_file import ProjectFile, format_project_file, parse_project_file
 from tfimg.recipe.labels import EXTRA_LABELS
@@ -244,6 +244,34 @@ def test_publish_without_a_repository_is_refused(text: str | None, why: str, tfi
     )
 
 
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        (
+            "Make wheels with `pip wheel --with x` and add --find-links wheels.",
+            'Make wheels with `pip wheel --with x` and add `find-links = "wheels"` in tfimg.toml.',
+        ),
+        ("--device is gpu; --as-of is not.", "`device` in tfimg.toml is gpu; --as-of is not."),
+        ("Name --cuda, for example --cuda 12.5.", 'Name `cuda` in tfimg.toml, for example `cuda = "12.5"`.'),
+        ("--find-links ../my is none: --find-linksx", '`find-links = "../my"` in tfimg.toml is none: --find-linksx'),
+        ("--find-links own is no folder.", '`find-links = "own"` in tfimg.toml is no folder.'),
+        ("The folder of --find-links serves it.", "The folder of `find-links` in tfimg.toml serves it."),
+    ],
+)  # fmt: skip
+def test_a_message_calls_options_by_the_keys_of_the_file(message: str, named: str) -> None:
+    assert name_keys(message, {"find-links": "own", "cuda": "", "device": "gpu", "with": ""}) == named
+
+
+def test_a_refusal_speaks_of_the_file_unless_the_command_line_gave_the_option(tfimg: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "tfimg.toml").write_text('tf = "2.15"\nwith = ["pandas"]\nfind-links = "missing"\n')
+    assert '`find-links = "missing"` in tfimg.toml is not a folder.' in tfimg("build").stderr
+    assert "--find-links other is not a folder." in tfimg("build", "--find-links", "other").stderr
+    assert "--find-links missing is not a folder." in tfimg("init", "--force", "--find-links", "missing").refusal(2)
+
+
 # The format
 
 
@@ -261,8 +289,15 @@ def test_every_key_is_written_and_read_again() -> None:
     assert set(values) == {field.alias or name for name, field in ProjectFile.model_fields.items()}
     assert "\n\n# Where it goes\nrepository = " in text
     empty = format_project_file({})
-    assert "\n\n# How it is built\n# base: where the base comes from\n" in empty
+    assert '\n\n# How it is built\n# base = "bootstrap"  # where the base comes from\n' in empty
     assert parse_project_file(empty.encode()) == ProjectFile()
+
+
+def test_each_comment_is_a_line_of_the_format_when_it_is_uncommented() -> None:
+    uncommented = re.sub(r"(?m)^# (?=[a-z-]+ = )", "", format_project_file({}))
+    stated = parse_project_file(uncommented.encode()).model_dump(by_alias=True, exclude_unset=True)
+    assert set(stated) == {field.alias or name for name, field in ProjectFile.model_fields.items()}
+    assert stated["find-links"] == "wheels"
 
 
 @pytest.mark.parametrize(

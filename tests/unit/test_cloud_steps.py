@@ -155,6 +155,22 @@ def test_of_several_keys_only_the_pinned_one_is_trusted(toolkit: StepMachine, sh
     assert source == (f"deb [signed-by={trusted}] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /\n")
 
 
+@pytest.mark.skipif(not shutil.which("gpg"), reason="needs gpg, as the machine does")
+def test_a_mirror_has_to_have_the_same_key(toolkit: StepMachine, short: Path) -> None:
+    toolkit.order(device="gpu", toolkit_mirror="https://mirror.example/nvidia")
+    toolkit.stand_in(
+        "curl", 'echo "$@" >>"$ROOT/calls"; while [ "$1" != --output ]; do shift; done; cp "$ROOT/served" "$2"'
+    )
+    pinned, key = new_key(short, "pinned")
+    toolkit.write("served", key)
+    assert "is not the one with the fingerprint" in toolkit.run("toolkit").text
+    toolkit.replace("toolkit", "C95B321B61E88C1809C4F759DDCAE044F796ECB0", pinned)
+    assert toolkit.run("toolkit").code == 0
+    assert sum(call.endswith(" https://mirror.example/nvidia/gpgkey") for call in toolkit.calls) == 2
+    source = toolkit.read("etc/apt/sources.list.d/nvidia-container-toolkit.list")
+    assert source.endswith("] https://mirror.example/nvidia/stable/deb/$(ARCH) /\n")
+
+
 # tfimg itself
 
 
@@ -180,6 +196,16 @@ def test_tfimg_is_installed_by_its_hash_once(verifier: StepMachine, tmp_path: Pa
     assert (ended.code, ended.text) == (0, "tfimg: tfimg 9.9\n")
     (tmp_path / "tfimg-9.9-py3-none-any.whl").unlink()
     assert verifier.run("verifier").text == "tfimg: tfimg 9.9\n"
+
+
+def test_packages_come_from_the_index_of_the_order(steps: StepMachine) -> None:
+    steps.write("pip", "#!/bin/sh\necho $PIP_INDEX_URL >>$ROOT/calls\n").chmod(0o755)
+    steps.stand_in(
+        "python3",
+        'for venv; do :; done; [ ! "$1" = -m ] || { mkdir -p "$venv/bin"; cp "$ROOT/pip" "$venv/bin/python"; }',
+    )
+    steps.order(package_index="https://index.example/simple").run("verifier")
+    assert steps.calls == ["https://index.example/simple"]
 
 
 def test_a_wheel_with_another_hash_is_not_installed(verifier: StepMachine, tmp_path: Path) -> None:
@@ -512,7 +538,7 @@ def test_an_image_stays_withdrawn_until_its_owner_says_otherwise(job: StepMachin
 
 def test_jupyterlab_is_installed_in_versions_that_go_with_the_locked_packages(job: StepMachine) -> None:
     """Without them pip wants a newer typing_extensions than images of TensorFlow 2.15 have, and refuses."""
-    job.order(program=None)
+    job.order(program=None, package_index="https://index.example/simple")
     job.boot()
     job.write("exit", "0")
     assert job.run("image").code == 0
@@ -528,6 +554,7 @@ def test_jupyterlab_is_installed_in_versions_that_go_with_the_locked_packages(jo
     installed, started = [call for call in job.calls if call.startswith("python -m ")][-2:]
     assert installed == f"python -m pip install --quiet --constraint {job.root}/locked jupyterlab>=4,<5"
     assert job.read("locked") == "typing_extensions==4.5.0\n"
+    assert any("--env PIP_INDEX_URL" in call for call in job.calls)
     assert started.startswith("python -m jupyterlab ")
 
 

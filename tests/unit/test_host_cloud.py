@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 import shlex
 import subprocess
 import tarfile
@@ -204,14 +205,44 @@ def test_the_command_for_a_gpu_names_an_image_with_a_driver_unless_the_machine_i
         assert f"# Machine image of this command: {order.machine_image}." in order.text
 
 
-def test_the_command_for_aws_has_a_disk_a_key_and_a_spot_request_that_outlives_an_interruption() -> None:
-    made = render_user_data(machine(limit_seconds=60))
-    words = shlex.split(made.create_command)
-    options = dict(zip(words[3::2], words[4::2], strict=True))
-    assert options["--key-name"] == "KEY"
-    assert "VolumeSize=100" in options["--block-device-mappings"]
-    assert "SpotInstanceType=persistent,InstanceInterruptionBehavior=stop" in options["--instance-market-options"]
-    assert "cancel its spot request before you terminate it" in made.text
+STATED = {
+    "gcp": ("--subnet SUBNET", "--boot-disk-size 100GB", "--boot-disk-type", "--provisioning-model SPOT"),
+    "aws": (
+        "--key-name KEY", "--subnet-id SUBNET", "--security-group-ids GROUP", "--associate-public-ip-address",
+        "VolumeSize=100,VolumeType=gp3", "SpotInstanceType=persistent,InstanceInterruptionBehavior=stop",
+    ),
+    "azure": (
+        "--ssh-key-values KEY", "--nsg-rule SSH", "--public-ip-sku", "--os-disk-size-gb 128", "--storage-sku",
+        "--priority Spot --eviction-policy Deallocate",
+    ),
+    "aliyun": (
+        "--KeyPairName KEY", "--SecurityGroupId GROUP", "--InternetMaxBandwidthOut 100", "--SystemDisk.Size 100",
+        "--SystemDisk.Category cloud_essd", "--SpotStrategy SpotAsPriceGo --SpotInterruptionBehavior Stop",
+    ),
+}  # fmt: skip
+"""How a cloud's command states login, network, address, disk, and that the machine outlives an interruption."""
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_the_command_makes_a_machine_that_can_be_reached_and_has_a_disk(name: Any) -> None:
+    made = render_user_data(machine(cloud=CLOUDS[name], limit_seconds=60))
+    assert [words for words in STATED[name] if words not in made.create_command] == []
+    points = {line.partition(":")[0] for line in made.before}
+    assert {"address", "disk", "spot", "quota"} <= points | ({"quota"} if name == "aliyun" else set())
+    assert f"# Note: {CLOUDS[name].note}." in made.text
+
+
+VALUES = {"FILE", "SPOT", "STOP", "TERMINATE", "SSH"}
+"""Words of commands in capitals that are no placeholders of the checklist."""
+
+
+def test_each_placeholder_of_a_command_has_its_line_in_the_checklist() -> None:
+    for order in every_machine():
+        made = render_user_data(order)
+        command = made.create_command.removesuffix(order.registry.options if order.registry else "")
+        placeholders = set(re.findall(r"\b[A-Z][A-Z_]+\b(?!-)", command.replace("Premium_LRS", ""))) - VALUES
+        listed = {line.partition(":")[0] for line in made.before}
+        assert {name for name in listed if name.isupper()} == placeholders
 
 
 def test_every_command_has_balanced_quotes_and_no_open_placeholder() -> None:

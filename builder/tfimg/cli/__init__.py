@@ -131,9 +131,18 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
 
     command = parse(argv)
     from tfimg.cli.context import Context
+    from tfimg.core.errors import TfimgError
     from tfimg.project.services import Services
 
-    return command.run(Context(services or Services(environ=environ), json=command.json, quiet=command.quiet))
+    context = Context(services or Services(environ=environ), json=command.json, quiet=command.quiet)
+    try:
+        return command.run(context)
+    except TfimgError as error:
+        if context.file_keys:
+            from tfimg.cli.options import name_keys
+
+            error.args = (name_keys(str(error), context.file_keys),)
+        raise
 
 
 def _leave_stdout() -> None:

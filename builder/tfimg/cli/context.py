@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """The connections of this machine, and how a command prints."""
+    """The connections of this machine, and how a command prints.
+
+    `file_keys` are the keys of tfimg.toml that count in place of options, with what it states; empty until it is read.
+    """
 
     services: Services
     json: bool = False
     quiet: bool = False
+    file_keys: dict[str, str] = field(default_factory=dict)
 
     def project(self, *, repository: str | None = None, find_links: str | None = None) -> Project:
         """Return the matrix and its images. Raises `UsageError` if --find-links names no folder."""

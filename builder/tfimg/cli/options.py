@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property, partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -34,7 +35,7 @@ from tfimg.cli.values import (
 )
 from tfimg.core.errors import UsageError
 from tfimg.core.events import Event, InfoEvent
-from tfimg.matrix.devices import Device
+from tfimg.matrix.devices import DEVICES, Device
 
 if TYPE_CHECKING:
     from tfimg.advisories.match import AuditedPackage
@@ -710,8 +711,12 @@ def with_project_file(command: AnyCommand, context: Context, *, signs: bool) -> 
     path, file = found
     known = {field.name: field.default for field in fields(command)}
     given = vars(command)
-    used, names = {}, []
-    for key, value in file.options(path.parent).items():
+    stated, used, names = file.options(path.parent), {}, []
+    for key, model in type(file).model_fields.items():
+        name = FIELDS.get(key, key)
+        if name in known and given[name] == known[name]:
+            context.file_keys[model.alias or key] = str(stated.get(key, ""))
+    for key, value in stated.items():
         name = FIELDS.get(key, key)
         is_for_it = key not in SIGNING or (signs and key != "registry")
         if key == "as_of" and given.get("newest"):
@@ -721,3 +726,27 @@ def with_project_file(command: AnyCommand, context: Context, *, signs: bool) -> 
             names.append(key.removesuffix("_packages").replace("_", "-"))
     context.say(f"Options of {path}: {', '.join(names) or 'none'}")
     return replace(command, **used)
+
+
+WORDS = "|".join(["wheels", "linked", "registry", *DEVICES])
+VALUE = rf"[0-9][\w.-]*\w|[A-Z][A-Z-]+\b|(?:{WORDS})\b|docker\.io=\S+\w|\.{{0,2}}/\S+"
+"""A value of an option in a message, rather than the next word of the sentence."""
+
+
+def name_keys(message: str, keys: Mapping[str, str]) -> str:
+    """Return a message in which options are called by their keys of tfimg.toml; commands in backquotes stay.
+
+    `keys` have the values that the file states.
+    """
+    stated = "".join(rf"{re.escape(value)}(?!\S)|" for value in keys.values() if value)
+    names = "|".join(sorted(keys, key=len, reverse=True))
+    option = re.compile(rf"(?<![\w-])--({names})(?![\w-])(?:[ =]({stated}{VALUE}))?")
+    places = chain([" in tfimg.toml"], repeat(""))
+
+    def write(found: re.Match[str]) -> str:
+        value = f' = "{found[2]}"' if found[2] else ""
+        return f"`{found[1]}{value}`{next(places)}"
+
+    parts = message.split("`")
+    parts[::2] = [option.sub(write, part) for part in parts[::2]]
+    return "`".join(parts)

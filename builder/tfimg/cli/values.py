@@ -28,6 +28,13 @@ def require_text(text: str) -> None:
         raise ValueError("is empty")
 
 
+def require_repository(text: str) -> None:
+    """Raise `UsageError` for a text that is not REGISTRY/NAME."""
+    from tfimg.registry.reference import parse_repository
+
+    parse_repository(text)
+
+
 def require_writable(option: str, name: str) -> None:
     """Raise `FileError` if the file of an option cannot be written; as `cp`, it does not make parent folders."""
     require_text(name)

@@ -67,6 +67,7 @@ class Cloud(BaseModel, frozen=True):
     plain: MachineImage
     with_driver: MachineImage
     note: str | None = None
+    before: Mapping[str, str] = {}
     registry: CloudRegistry | None = None
 
     @property
@@ -91,6 +92,9 @@ WHEEL = re.compile(
     r"/tfimg-[A-Za-z0-9.!+_-]+\.whl#sha256=[0-9a-f]{64}"
 )
 """The address of a wheel of tfimg with its hash, without a user name: programs on the machine can read user data."""
+
+TOOLKIT_REPOSITORY = "https://nvidia.github.io/libnvidia-container"
+"""Address of the repository of NVIDIA's container toolkit; a mirror has the same files and the same signatures."""
 
 
 def choose_device(image: str, spec: ImageSpec | None, requested: Device | None) -> Device:
@@ -161,7 +165,8 @@ class CloudMachine:
     `origin` is the publisher's repository if the image is in a mirror; `driver` is the lowest NVIDIA driver, if known;
     `key` has signed its attestations, and `require` are the conditions on those, as `parse_requirements` reads them;
     `wheel` is an address that `require_wheel` accepts; `program` is None for JupyterLab. The machine shuts down after
-    `idle_seconds` without use and after `limit_seconds` of all its boots together; None: never.
+    `idle_seconds` without use and after `limit_seconds` of all its boots together; None: never. `package_index` and
+    `toolkit_mirror` are addresses without a slash at the end; None: those of pip and NVIDIA.
     """
 
     cloud: Cloud
@@ -176,6 +181,8 @@ class CloudMachine:
     idle_seconds: int | None
     limit_seconds: int | None
     install_driver: bool
+    package_index: str | None = None
+    toolkit_mirror: str | None = None
 
     @property
     def needs_driver(self) -> bool:
@@ -205,6 +212,8 @@ def format_settings(machine: CloudMachine) -> str:
         "INSTALL_DRIVER": "yes" if machine.install_driver else "no",
         "REQUIRE": machine.require or "",
         "TFIMG": machine.wheel,
+        "PACKAGE_INDEX": machine.package_index or "",
+        "TOOLKIT_REPOSITORY": machine.toolkit_mirror or TOOLKIT_REPOSITORY,
         "JUPYTER": "yes" if machine.program is None else "no",
         "JUPYTERLAB": JUPYTERLAB,
         "PROGRAM": shlex.join(machine.program or ()),
@@ -248,6 +257,7 @@ class MachineFile:
 class UserData:
     """The text of the user data, and the command that creates a machine with it in a file called FILE.
 
+    `before` are lines of a checklist: the command's placeholders and where to find them, and what a start needs.
     `packed`: the steps are compressed, because the text would exceed the limit. `credentials` is what the machine needs
     to read the registry, `unproven` are sentences on what no test ran, `unpinned` on what the machine installs without
     a hash.
@@ -256,6 +266,7 @@ class UserData:
     text: str
     create_command: str
     machine_image: str
+    before: tuple[str, ...]
     credentials: str | None
     packed: bool
     unproven: tuple[str, ...]
@@ -296,13 +307,17 @@ def _render_user_data(
     machine: CloudMachine, contents: Sequence[MachineFile], *, archive: str | None = None, plain_bytes: int = 0
 ) -> UserData:
     image = machine.cloud.machine_image(machine.device, install_driver=machine.install_driver)
+    command = machine.cloud.commands[machine.device].format(image=image.options, file="FILE")
+    names = re.findall(r"\b[A-Z][A-Z_]+\b", command)
+    # The points that are no placeholders are about the usual command.
+    points = machine.cloud.before if machine.device in machine.cloud.machines else names
     description: dict[str, Any] = {
         "machine_image": image.title,
-        "create_command": " ".join(
-            (
-                machine.cloud.commands[machine.device].format(image=image.options, file="FILE"),
-                *([machine.registry.options] if machine.registry else []),
-            )
+        "create_command": " ".join((command, *([machine.registry.options] if machine.registry else []))),
+        "before": tuple(
+            f"{name}: {text}"
+            for name, text in machine.cloud.before.items()
+            if name in (names if name.isupper() else points)
         ),
         "credentials": describe_credentials(machine),
         "unproven": tuple(_unproven(machine)),

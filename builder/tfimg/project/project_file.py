@@ -79,7 +79,7 @@ class ProjectFile(BaseModel, frozen=True, extra="forbid"):
         default=None, alias="find-links", description="folder of wheels that no package index has"
     )
     base: Literal["auto", "registry", "bootstrap"] | None = Field(default=None, description="where the base comes from")
-    mirror: Texts = Field(default=(), description="mirrors of registries: docker.io=mirror.example:5000")
+    mirror: Texts = Field(default=(), description="mirrors of registries")
     snapshot: Text | None = Field(default=None, description="dated mirror of Debian's archive")
     level: SuiteLevel | None = Field(default=None, description="level that a build has to prove")
     repository: Text | None = Field(default=None, description="repository of the tags")
@@ -132,8 +132,34 @@ TITLES = {
 """Key → title of the group that it begins."""
 
 
+EXAMPLES: Mapping[str, str | list[str]] = {
+    "tf": "2.15",
+    "python": "3.11",
+    "device": "gpu",
+    "cuda": "12.2",
+    "cudnn": "8.9",
+    "platform": "linux/arm64",
+    "variant": "jupyter",
+    "with": ["pandas<3"],
+    "requirements": ["requirements.txt"],
+    "apt": ["apt.txt"],
+    "as-of": "2024-06-30",
+    "find-links": "wheels",
+    "base": "bootstrap",
+    "mirror": ["docker.io=mirror.example:5000"],
+    "snapshot": "https://HOST/debian/20261101T000000Z",
+    "level": "linked",
+    "repository": "team/tensorflow",
+    "registry": "registry.example/team/tensorflow",
+    "key": "keys/tfimg.key",
+    "public-key": ["other.pub"],
+    "publisher": "build-1",
+}
+"""Key → value that a comment of a new file shows."""
+
+
 def format_project_file(values: Mapping[str, str | Sequence[str]]) -> str:
-    """Return a project file with every key: those of `values`, the others commented out with what they mean."""
+    """Return a project file with every key: those of `values`, the others as comments with an example and a meaning."""
     lines = [
         "# The image of this project: `tfimg build` without options builds it, `tfimg publish` publishes it.",
         "# Options of the command line win. Paths are relative to this file.",
@@ -142,5 +168,6 @@ def format_project_file(values: Mapping[str, str | Sequence[str]]) -> str:
         key = field.alias or name
         lines += ["", f"# {TITLES[key]}"] if key in TITLES else []
         value = values.get(key)
-        lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}" if value else f"# {key}: {field.description}")
+        line = f"{key} = {json.dumps(value or EXAMPLES[key], ensure_ascii=False)}"
+        lines.append(line if value else f"# {line}  # {field.description}")
     return "\n".join([*lines, ""])

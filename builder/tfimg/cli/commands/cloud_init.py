@@ -40,6 +40,17 @@ def parse_seconds(text: str) -> int:
     return seconds
 
 
+MIRROR = re.compile(r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%+-]+)*")
+
+
+def parse_mirror(text: str) -> str:
+    """Return the address of a mirror without a slash at its end. It has no user name: programs read user data."""
+    address = text.rstrip("/")
+    if not MIRROR.fullmatch(address):
+        raise ValueError(f"{text!r} is not an address of a mirror: write https://HOST/PATH, without a user name")
+    return address
+
+
 @dataclass(frozen=True)
 class CloudInit(Command):
     """Print user data for a cloud's virtual machine that verifies an image, pulls it by digest and runs it.
@@ -75,6 +86,14 @@ class CloudInit(Command):
         "URL#sha256=HASH",
         check=require_printable,
     )
+    package_index: str | None = option(
+        "package index of the machine, such as a mirror in its region (default: pip's)", "URL", parse=parse_mirror
+    )
+    toolkit_mirror: str | None = option(
+        "mirror of the repository of NVIDIA's container toolkit, whose signatures the machine checks",
+        "URL",
+        parse=parse_mirror,
+    )
     jupyter: bool = flag("run JupyterLab, which is reachable through SSH only")
     program_line: str | None = option(
         "run this until it ends well: words as in a shell, without a shell ('sh -c …' is one)",
@@ -107,6 +126,7 @@ class CloudInit(Command):
                 "packed": user.packed,
                 "make": create,
                 "machine_image": user.machine_image,
+                "before": user.before,
                 "credentials": user.credentials,
                 "fitting_images": FITTING_IMAGES,
                 "unfitting_image": UNFITTING_IMAGE,
@@ -119,12 +139,18 @@ class CloudInit(Command):
         else:
             size = f"{user.size} bytes{', packed' if user.packed else ''}"
             context.say(f"{file}: {size}. Make a machine with it:\n{create}")
+            if user.before:
+                context.say("Before you run it:\n" + "\n".join(f"  {line}" for line in user.before))
             context.say(
                 f"Its machine image is {user.machine_image}. Others that fit: {FITTING_IMAGES}. "
                 f"Does not fit: {UNFITTING_IMAGE}."
             )
             if user.credentials:
                 context.say(f"Credentials: {user.credentials}.")
+            if note := CLOUDS[self.cloud].note:
+                context.say(f"When it is stopped: {note}.")
+            if self.jupyter:
+                context.say("JupyterLab's token: ssh MACHINE sudo cat /var/lib/tfimg/vm/jupyter-token")
         return 0
 
     def _machine(self, context: Context) -> CloudMachine:
@@ -146,4 +172,6 @@ class CloudInit(Command):
             idle_seconds=self.idle_shutdown,
             limit_seconds=self.max_time,
             install_driver=self.install_driver,
+            package_index=self.package_index,
+            toolkit_mirror=self.toolkit_mirror,
         )

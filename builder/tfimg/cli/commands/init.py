@@ -62,6 +62,7 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Find
             parse_repository(self.registry)
         project = context.project(repository=self.repository, find_links=self.find_links)
         spec = self.choose_image(project, self.request())
+        project.workspace.require_locks([spec.runtime])
         self.add_packages(context, project, spec, self.as_of)
         text = format_project_file(self._values(spec, project))
         parse_project_file(text.encode(errors="surrogateescape"))  # a name of a file that is not UTF-8

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, ImageOptions, option, parse_day, with_project_file
 from tfimg.cli.output.tables import print_rows
-from tfimg.cli.values import positive_number
-from tfimg.core.errors import EngineUnavailable
+from tfimg.cli.values import positive_number, require_repository
+from tfimg.core.errors import EngineUnavailable, UsageError
 from tfimg.engine.buildx import choose_output
 from tfimg.engine.interface import Capabilities
 from tfimg.matrix.spec import ImageSpec
@@ -29,13 +29,16 @@ class PlanBuilds(Command, ImageOptions):
     Examples:
       tfimg plan --tf 2.15 --device cpu
       tfimg plan 2.15.1-cpu-py3.11
-      tfimg plan '2.1*' --format github --shards 8
+      tfimg plan '2.1*' --format github --shards 8 --push registry.example/team/tensorflow
       tfimg plan 2.15.1-cpu-py3.11 --with tensorflow-text,pandas
       tfimg plan --wheel dist/tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl
     """
 
     format: Literal["github", "gitlab", "json"] | None = option(
         "print a CI's jobs: a value of strategy.matrix, a child pipeline, or plain JSON"
+    )
+    target: str | None = option(
+        "let the jobs of --format publish to REGISTRY/NAME", "REPOSITORY", name="--push", check=require_repository
     )
     shards: int | None = option(
         "N jobs at most; images that share big layers stay together (default: one each)", "N", parse=positive_number
@@ -47,7 +50,11 @@ class PlanBuilds(Command, ImageOptions):
         With packages and without patterns it is the one image that `tfimg build` would make: that of the options and
         files, of tfimg.toml, else of the default request.
         """
-        self.check_image_options({"--format": self.format, "--shards": self.shards})
+        self.check_image_options({"--format": self.format, "--shards": self.shards, "--push": self.target})
+        if self.target and not self.format:
+            raise UsageError(
+                "--push without --format: a plan publishes nothing.", next_step="Add one, or leave it out."
+            )
         if self.wheel:
             return self._show_custom(context)
         if self.patterns or self.format or self.shards or not self.names_packages:
@@ -68,6 +75,7 @@ class PlanBuilds(Command, ImageOptions):
         options += [f"--repository={project.repository}"] if self.repository else []
         options += self.package_arguments(context, self.as_of)
         options += [f"--find-links={self.find_links}"] if self.find_links else []
+        options += [f"--push={self.target}"] if self.target else []
         if self.format:
             context.emit(make_ci_jobs(self.format, shards, options))
         elif len(specs) == 1 and not self.shards:
