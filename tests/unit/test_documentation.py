@@ -282,6 +282,9 @@ def test_pages_for_contributors_name_files_and_classes_that_exist(workspace: Wor
     files = {word for word in words if re.fullmatch(r"[\w./-]*/[\w.-]+\.(?:py|yaml|yml|toml|txt|md|json)", word)}
     folders = [root, root / "builder/tfimg", root / "images", root / "images/validation", root / "tests"]
     assert {word for word in files if not any((folder / word).is_file() for folder in folders)} == set()
+    texts = " ".join([contributing(workspace), *(page.read_text() for page in (root / "docs/contribute").glob("*.md"))])
+    tests = re.findall(r"`(test_\w+)` in\s+`(tests/[\w/]+\.py)`", texts)
+    assert [name for name, file in tests if f"def {name}(" not in (root / file).read_text()] == []
     names = {word for word in words if re.fullmatch(r"(?:[A-Z][a-z]+)+|_?[a-z]+(?:_[a-z]+)+", word)}
     names -= {file.stem for file in (root / "tests/support").glob("*.py")}
     code = [root / "builder/tfimg", root / "images/validation", root / "tests"]

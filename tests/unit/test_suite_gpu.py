@@ -286,7 +286,7 @@ FACTS = Facts(device="gpu", cuda="12.2", architectures=["sm_50", "compute_80"])
         (({}, NODE, True, "cuInit=804"), "NOT_SUPPORTED_ON_DEVICE): a CUDA compatibility", "forward-compatibility"),
         (({}, NODE, True, "cuInit=999"), "(CUDA_ERROR_UNKNOWN): reload the driver's module", "driver-unknown"),
         (({}, NODE, True, "cuInit=46"), "_UNAVAILABLE): another process has the GPU for itself", "gpu-busy"),
-        (({}, NODE, True, "cuInit=304"), "_OPERATING_SYSTEM): see nvidia-smi on the machine", None),
+        (({}, NODE, True, "cuInit=304"), "_OPERATING_SYSTEM): see nvidia-smi on the machine", "driver-unknown"),
         (({}, NODE, True, "crash=1"), "found signal 11 (SIGSEGV)", None),
         (({}, NODE, True, KEPLER), "compute capability 3.7, and this TensorFlow has", "gpu-ignored"),
         (({}, NODE, True, FINE), "the driver lists 1 and TensorFlow none: a library did not load", None),

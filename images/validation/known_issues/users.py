@@ -251,7 +251,7 @@ USERS = (
             r"memory corruption)",
             r"double free or corruption \(|corrupted (?:size vs\. prev_size|double-linked list)|"
             r"smallbin double linked list corrupted",
-            r"Segmentation fault|SIGSEGV|\bsegfault at [0-9a-f]{1,16} ip ",
+            r"Segmentation fault|(?<!found signal 11 \()SIGSEGV|\bsegfault at [0-9a-f]{1,16} ip ",
             r"(?:exit(?:ed)?|finished)(?: with)?(?: exit)? (?:code|status):? \(?139\b|was sent code 139\b|"
             r"Exit Code: {1,9}139\b",
         ),
