@@ -1,7 +1,10 @@
 """A package index on loopback with packages that do and do not fit on top of TensorFlow 2.15.1, and a project on it."""
 
+import gzip
 import hashlib
+import io
 import os
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -145,7 +148,18 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
         )
         for name, day in wheels.items()
     ]
-    index.files["source-only"] = [File("source_only-1.0.tar.gz", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")]
+    source = make_archive("source_only-1.0")
+    digest = hashlib.sha256(source).hexdigest()
+    file = File("source_only-1.0.tar.gz", source, sha256=digest, uploaded="2024-01-01T00:00:00Z")
+    index.files["source-only"] = [file]
+
+
+def make_archive(folder: str) -> bytes:
+    """Return a source archive whose build is that of setuptools."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(f"{folder}/setup.py"))
+    return gzip.compress(content.getvalue(), mtime=0)
 
 
 @contextmanager

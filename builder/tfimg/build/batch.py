@@ -145,9 +145,14 @@ Inventories = Mapping[Builder, Sequence[LocalImage]]
 
 
 def build_many(
-    project: Project, engines: Sequence[Engine], settings: BuildSettings, specs: Sequence[ImageSpec], on_event: OnEvent
+    project: Project,
+    engines: Sequence[Engine],
+    settings: BuildSettings,
+    specs: Sequence[ImageSpec],
+    on_event: OnEvent,
+    failed: Sequence[ImageResult] = (),
 ) -> BatchResult:
-    """Build images, `Builder.jobs` at once on each engine; return a result for each, in order.
+    """Build images, `Builder.jobs` at once on each engine; return a result for each, in order, after those of `failed`.
 
     With `reuse_reports`, images that exist unchanged are not built. One run at a time for each state folder. Raises
     `BatchRunning`, and `EngineUnavailable` if no engine answers.
@@ -159,7 +164,7 @@ def build_many(
         with ThreadPoolExecutor(1) as pool:
             # The engine takes as long to list its images as we take to know what they should be.
             listing = pool.submit(_list_images, builders, folder / "images.json")
-            plans, results = list[Plan](), list[ImageResult]()
+            plans, results = list[Plan](), [*failed]
             for spec in specs:
                 try:
                     plans.append(project.plan(spec))
@@ -185,9 +190,9 @@ def build_many(
             on_event=once,
             cancellation=cancellation,
         ).run(items)
-    order = {spec.identifier: number for number, spec in enumerate(specs)}
+    names = [*(one.identifier for one in failed), *(spec.identifier for spec in specs)]
     return BatchResult(
-        results=tuple(sorted(results, key=lambda result: order[result.identifier])),
+        results=tuple(sorted(results, key=lambda result: names.index(result.identifier))),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=time.monotonic() - began,
     )

@@ -452,7 +452,7 @@ class _Search:
     def _is_local(self, requirement: str) -> bool:
         """Return whether a folder of --find-links may have it."""
         stem = name_of(requirement).replace("-", "_")
-        files = list_wheels(self.resolver.find_links) if self.resolver.find_links else []
+        files = [*(list_wheels(self.resolver.find_links) if self.resolver.find_links else ()), *self.resolver.made]
         return any(file.name.lower().replace("-", "_").replace(".", "_").startswith(f"{stem}_") for file in files)
 
     def _describe_unknown(self, requirement: str) -> _Problem:
@@ -610,7 +610,7 @@ class _Search:
         if direct := self._explain_direct(culprit):
             return direct
         missing, unknown = self._find_without_wheel(culprit)  # the index answers faster than uv
-        promising = replace(self.resolver, promised=tuple(missing.items()))
+        promising = replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
         if missing and (helped := self._resolve([culprit], resolver=promising)):
             return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
         today = replace(self.resolver, as_of=self.resolver.today)
@@ -687,7 +687,7 @@ class _Search:
         days = [self.resolver.as_of, self._pinned_day, self.resolver.today]
 
         def attempt(as_of: date | None) -> _Attempt | None:
-            resolver = replace(self.resolver, as_of=as_of, promised=tuple(missing.items()))
+            resolver = replace(self.resolver, as_of=as_of, promised=(*self.resolver.promised, *missing.items()))
             wanted = (*self.requirements, *names)
             found = self._resolve(wanted, resolver=resolver) if resolver.day >= self.resolver.day else None
             if found is None:
@@ -748,7 +748,7 @@ class _Search:
             return ()
         version = f"{newest.version.public}+cpu"
         wanted = tuple(f"{name}=={version}" if one == culprit else one for one in self.requirements)
-        promising = replace(self.resolver, promised=((name, version),))
+        promising = replace(self.resolver, promised=(*self.resolver.promised, (name, version)))
         text = describe_torch_for_cpu([f"{name}=={version}"])
         return (lambda: _Attempt(text=text, requirements=wanted, resolver=promising),)
 
@@ -879,7 +879,7 @@ def _describe_wheels(missing: Mapping[str, str]) -> str:
     """Return in words how to make wheels of names and versions that the index has as source."""
     files = " ".join(f"{one}=={version}" for one, version in missing.items())
     return (
-        "let `tfimg build` of this one image make the wheel in a container, or make it with `pip wheel --no-deps "
+        "let `tfimg build` make the wheel in a container, or make it with `pip wheel --no-deps "
         f"--wheel-dir wheels {files}` and add --find-links wheels"
     )
 
