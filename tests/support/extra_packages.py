@@ -122,7 +122,7 @@ def read_locks() -> str:
 
 
 def fill_index(index: PackageIndex, more: str = "") -> None:
-    """Give an index the releases, the packages of the images, `more` of them, and one package without wheels."""
+    """Give an index the releases, the packages of the images, `more` of them, and packages without wheels."""
     more = f"{read_locks()}{more}"
     for line in f"{RELEASES}{more}".strip().splitlines():
         name, version, day, *requires = line.split()
@@ -148,10 +148,11 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
         )
         for name, day in wheels.items()
     ]
-    source = make_archive("source_only-1.0")
-    digest = hashlib.sha256(source).hexdigest()
-    file = File("source_only-1.0.tar.gz", source, sha256=digest, uploaded="2024-01-01T00:00:00Z")
-    index.files["source-only"] = [file]
+    for name in ("source-only", "second-source", "third-source"):
+        stem = f"{name.replace('-', '_')}-1.0"
+        source = make_archive(stem)
+        digest = hashlib.sha256(source).hexdigest()
+        index.files[name] = [File(f"{stem}.tar.gz", source, sha256=digest, uploaded="2024-01-01T00:00:00Z")]
 
 
 def make_archive(folder: str) -> bytes:

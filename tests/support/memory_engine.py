@@ -73,7 +73,7 @@ class FakeEngine:
     registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to go
     over the network. `emulates`: it runs programs of every platform; `tried` are the platforms of its checks.
     `holds` is the inventory of its images; without one, `run_output` answers for it. `wheels` are what builds write
-    whose output is a folder.
+    whose output is a folder: the one that is named as the archive, else all.
     """
 
     host: str = HOST
@@ -133,7 +133,9 @@ class FakeEngine:
         if request.output.startswith("type=local"):
             folder = Path(request.output.partition("dest=")[2])
             folder.mkdir()
-            for wheel in self.wheels:
+            names = [file.name for file in Path(request.contexts["source"]).iterdir()]
+            own = [one for one in self.wheels if any(name.startswith(one.name.partition("-")[0]) for name in names)]
+            for wheel in own or self.wheels:
                 shutil.copy(wheel, folder)
             return
         digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

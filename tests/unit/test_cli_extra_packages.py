@@ -175,6 +175,23 @@ def test_what_exists_only_as_source_is_made_once_for_each_image(
     assert len(list_made(engine)) == 2
 
 
+def test_wheels_that_need_others_are_made_one_after_another(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    ours = write_wheel(tmp_path, "ours", {}, requires="source-only")
+    needs = {"source_only": "second-source", "second_source": "shared==1.0", "third_source": ""}
+    engine.wheels = [write_wheel(tmp_path, name, {}, requires=requires) for name, requires in needs.items()]
+    (tmp_path / "r.txt").write_text(f"{ours}\nthird-source\n")
+    tfimg("build", "--tf", "2.15", "--requirements", "r.txt").succeeded()
+    names = [line.partition("==")[0] for line in extra_labels(engine)["lock"].splitlines()[1:]]
+    assert names == ["ours", "second-source", "shared", "source-only", "third-source"]
+
+
+def test_nothing_is_made_of_a_request_that_is_refused(tfimg: CliRunner, engine: FakeEngine) -> None:
+    assert tfimg("build", "--tf", "2.15", "--with", "source-only,messages==5.0").code == 4
+    assert engine.built == []
+
+
 def test_an_image_whose_wheel_cannot_be_made_is_one_result_of_many(tfimg: CliRunner, engine: FakeEngine) -> None:
     ended = tfimg("build", IMAGE, "2.15.1-cpu-py3.10", "--with", "source-only", "--json")
     assert ended.statuses == {OWN: "failed", "2.15.1-cpu-py3.10-own": "failed"}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from packaging.pylock import Package
 
     from tfimg.custom.image import GivenFacts
-    from tfimg.project.source_wheels import KeptWheels, MakeWheels
+    from tfimg.project.source_wheels import KeptWheels, MakeWheels, Unmade
     from tfimg.recipe.additions import Addition
     from tfimg.recipe.conflicts import OldRelease
     from tfimg.recipe.packages import Resolver
@@ -223,38 +223,32 @@ class Locks:
         if not (requested.requirements or requested.sources):
             own = ExtraPackages(system_packages=tuple(system_packages))
             return with_extra_packages(spec, own) if system_packages else spec, ()
-        from tfimg.project.source_wheels import (
-            SourceRelease,
-            describe_unmade,
-            find_archive,
-            promise_wheels,
-            take_wheels,
-        )
-        from tfimg.recipe.requirements import check_hashes, with_wheels
+        from tfimg.project.source_wheels import describe_unmade, find_archive
+        from tfimg.recipe.requirements import Source, check_hashes, with_wheels
 
         plain = self.resolver(spec, self.find(spec), as_of)
         kept = self.kept_wheels(spec, system_packages, plain.day)
-        direct = take_wheels(kept, requested.sources, make or promise_wheels)
-        releases = dict[SourceRelease, Path | None]()
-        made = {source: wheel for source, wheel in direct.items() if wheel}
-        whole = with_wheels(requested, made)
+        # Nothing is made of a request that is refused.
+        wheels: dict[Unmade, Path | None] = {source: kept.find(source) for source in requested.sources}
         while True:
-            resolver = replace(
-                plain,
-                constraints=requested.constraints,
-                made=(*made.values(), *filter(None, releases.values())),
-                promised=tuple(one for one, wheel in releases.items() if wheel is None),
-            )
+            made = {source: wheel for source, wheel in wheels.items() if wheel}
+            promised = tuple(one for one in wheels if one not in made and not isinstance(one, Source))
+            resolver = replace(plain, constraints=requested.constraints, made=tuple(made.values()), promised=promised)
+            whole = with_wheels(requested, {one: wheel for one, wheel in made.items() if isinstance(one, Source)})
             try:
                 image, notes = self._add_resolved(resolver, whole, system_packages, on_event)
             except errors.RequirementConflict as conflict:
-                missing = [one for one in conflict.sources if one not in releases]
-                if not missing or make is None or len(releases) > MAX_SOURCES:
+                missing = [one for one in conflict.sources if one not in wheels]
+                if not missing or make is None or len(wheels) > MAX_SOURCES:
                     raise
                 check_hashes(requested, ((*one, find_archive(*one, kept.indexes)[1].sha256) for one in missing))
-                releases |= take_wheels(kept, missing, make)
-            else:
-                return image, (*notes, *describe_unmade(resolver.promised, whole.sources))
+                wheels |= {one: kept.find(one) for one in missing}
+                continue
+            unmade = [source for source, wheel in wheels.items() if wheel is None]
+            if make and unmade:
+                wheels |= make(kept, unmade)
+            if not any(wheels[source] for source in unmade):
+                return image, (*notes, *describe_unmade(unmade))
 
     def _add_resolved(
         self, resolver: Resolver, requested: Requested, system_packages: Sequence[str], on_event: OnEvent

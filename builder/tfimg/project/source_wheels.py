@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from tfimg.core.cancellation import raise_if_cancelled
@@ -149,23 +148,9 @@ def promise_wheels(_: KeptWheels, sources: Sequence[Unmade]) -> Mapping[Unmade, 
     return dict.fromkeys(sources)
 
 
-AnySource = TypeVar("AnySource", Source, SourceRelease)
-
-
-def take_wheels(kept: KeptWheels, sources: Sequence[AnySource], make: MakeWheels) -> dict[AnySource, Path | None]:
-    """Return the wheel of each source: the one that was made earlier, else that of `make`. Raises as both."""
-    found = {source: kept.find(source) for source in sources}
-    unmade = [source for source, wheel in found.items() if wheel is None]
-    if unmade:
-        made = make(kept, unmade)
-        found |= {source: made[source] for source in unmade}
-    return found
-
-
-def describe_unmade(releases: Sequence[SourceRelease], sources: Sequence[Source]) -> Iterator[str]:
+def describe_unmade(sources: Sequence[Unmade]) -> Iterator[str]:
     """Yield what a build makes wheels of, and what is therefore not known."""
-    names = [f"{name} {version}" for name, version in releases]
-    names += [f"{describe_source(source)} ({source.line})" for source in sources]
+    names = [f"{describe_source(one)} ({one.line})" if isinstance(one, Source) else " ".join(one) for one in sources]
     if names:
         yield (
             f"`tfimg build` makes the wheels of what exists only as source: {list_first(names, MAX_LISTED)}. Their "

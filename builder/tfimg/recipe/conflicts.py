@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -265,6 +266,8 @@ class _Search:
         for attempt in attempts[:1]:
             if attempt.requirements == self.requirements and attempt.resolver.day == self.resolver.day:
                 refusal.sources = attempt.resolver.promised
+        if not refusal.sources:  # with these, another reason is left, or none
+            refusal.sources = tuple((name, version) for one in problems for name, version in one.missing.items())
         if error is not None:
             refusal.details = {"proof": error.what}
         return refusal
@@ -450,10 +453,14 @@ class _Search:
         return None if self._is_local(requirement) else self._describe_releases(requirement, listed, matching)
 
     def _is_local(self, requirement: str) -> bool:
-        """Return whether a folder of --find-links may have it."""
+        """Return whether a folder of --find-links may have it, or it was made of a source."""
+        return bool(self._find_local(requirement))
+
+    def _find_local(self, requirement: str) -> list[Path]:
+        """Return the wheels of a requirement that no index has."""
         stem = name_of(requirement).replace("-", "_")
         files = [*(list_wheels(self.resolver.find_links) if self.resolver.find_links else ()), *self.resolver.made]
-        return any(file.name.lower().replace("-", "_").replace(".", "_").startswith(f"{stem}_") for file in files)
+        return [one for one in files if one.name.lower().replace("-", "_").replace(".", "_").startswith(f"{stem}_")]
 
     def _describe_unknown(self, requirement: str) -> _Problem:
         out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}, or correct its name")
@@ -847,10 +854,13 @@ class _Search:
             names = [name_of(str(one)) for one in level]
             releases.prefetch(names)
             chosen: list[tuple[Requirement, str, PackageRelease]] = []
+            local: list[Requirement] = []
             for needed, name in zip(level, names, strict=True):
                 if name in seen:
                     continue
                 seen.add(name)
+                for file in self._find_local(name):
+                    local += select_names(read_file_requires(file), environment, needed.extras)
                 if releases.read(name) is None and not self._is_local(name):
                     unknown.append(name)
                 until = self.resolver.today if is_exact(str(needed)) and needed == Requirement(culprit) else day
@@ -871,7 +881,7 @@ class _Search:
                 requires = releases.read_requirements(item[1], str(item[2].version)) or ()
                 return select_names(requires, environment, item[0].extras)
 
-            level = [one for found in map_in_threads(read, chosen, MAX_RESOLUTIONS) for one in found]
+            level = [*local, *(one for found in map_in_threads(read, chosen, MAX_RESOLUTIONS) for one in found)]
         return missing, unknown
 
 
