@@ -178,11 +178,11 @@ def test_what_exists_only_as_source_is_made_once_for_each_image(
 def test_wheels_that_need_others_are_made_one_after_another(
     tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
 ) -> None:
-    ours = write_wheel(tmp_path, "ours", {}, requires="source-only")
+    (tmp_path / "wheels").mkdir()
+    write_wheel(tmp_path / "wheels", "ours", {}, requires="source-only")
     needs = {"source_only": "second-source", "second_source": "shared==1.0", "third_source": ""}
     engine.wheels = [write_wheel(tmp_path, name, {}, requires=requires) for name, requires in needs.items()]
-    (tmp_path / "r.txt").write_text(f"{ours}\nthird-source\n")
-    tfimg("build", "--tf", "2.15", "--requirements", "r.txt").succeeded()
+    tfimg("build", "--tf", "2.15", "--with", "ours,third-source", "--find-links", "wheels").succeeded()
     names = [line.partition("==")[0] for line in extra_labels(engine)["lock"].splitlines()[1:]]
     assert names == ["ours", "second-source", "shared", "source-only", "third-source"]
 

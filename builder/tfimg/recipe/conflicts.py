@@ -453,8 +453,8 @@ class _Search:
         return None if self._is_local(requirement) else self._describe_releases(requirement, listed, matching)
 
     def _is_local(self, requirement: str) -> bool:
-        """Return whether a folder of --find-links may have it, or it was made of a source."""
-        return bool(self._find_local(requirement))
+        """Return whether a folder of --find-links may have it, or it was made of a source, or is promised."""
+        return name_of(requirement) in dict(self.resolver.promised) or bool(self._find_local(requirement))
 
     def _find_local(self, requirement: str) -> list[Path]:
         """Return the wheels of a requirement that no index has."""
