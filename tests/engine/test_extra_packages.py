@@ -82,7 +82,7 @@ class Own:
 
 @pytest.fixture(scope="module")
 def own(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Own:
-    """TensorFlow 2.15.1 with a wheel of a folder, a package and a source of the index, a project, and a Debian package."""
+    """TensorFlow 2.15.1 with a wheel of a folder, two packages of the index, a project, and a package of Debian."""
     folder = tmp_path_factory.mktemp("own")
     folder.chmod(0o755)
     wheels = folder / "wheels"
