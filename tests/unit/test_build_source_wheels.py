@@ -190,6 +190,15 @@ def test_a_source_that_makes_another_wheel_is_refused(maker: WheelMaker, engine:
             maker.make([parse_source(str(folder), line="r.txt, line 1", name="thing")])
 
 
+@pytest.mark.parametrize(("form", "archive"), [("folder", ""), ("tar.gz", "thing-1.0.tar.gz")])
+def test_a_folder_of_one_file_is_no_archive(
+    form: str, archive: str, maker: WheelMaker, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.wheels = [write_wheel(tmp_path, "thing", {})]
+    maker.make([parse_source(str(make_source(tmp_path, form, None).place), line="r.txt, line 1")])
+    assert engine.built[-1].build_args["ARCHIVE"] == archive
+
+
 # Kept wheels
 
 

@@ -140,6 +140,7 @@ class WheelMaker:
                 "SUBDIRECTORY": source.subdirectory or ".",
                 "BACKEND": system.backend,
                 "BACKEND_PATH": ":".join(system.path),
+                "ARCHIVE": source.place.name if source.place.is_file() else "",
             },
             secrets=secrets,
             secret_env=secret_env,
