@@ -617,19 +617,18 @@ class _Search:
             return direct
         missing, unusable = self._find_without_wheel(culprit)
         promising = self._promise(missing)
+        if missing and (helped := self._resolve([culprit], resolver=promising)):
+            return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
         today = replace(promising, as_of=self.resolver.today)
         is_today = self.resolver.day >= self.resolver.today
         free = [name for name in self.resolver.versions if not self._is_the_image(name)]
         questions: list[Callable[[], dict[str, str] | None]] = [
-            lambda: self._resolve([culprit], resolver=promising) if missing else None,
             lambda: self._resolve([culprit], free, resolver=promising),
             lambda: None if is_today else self._resolve([culprit], resolver=today),
             lambda: None if is_today else self._resolve([culprit], free, resolver=today),
         ]
-        helped, freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
-        used = {one: version for one, version in missing.items() if one in (helped or freed or later or both or ())}
-        if helped is not None:
-            return self._describe_without_wheel(culprit, used)
+        freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
+        used = {one: version for one, version in missing.items() if one in (freed or later or both or ())}
         if freed is not None:
             problem = self._describe_held(culprit, self._find_held(culprit, freed, promising), used)
             more = self._later(None, used) if later is not None else ()
