@@ -192,6 +192,15 @@ def test_nothing_is_made_of_a_request_that_is_refused(tfimg: CliRunner, engine: 
     assert engine.built == []
 
 
+def test_many_images_are_announced_once_and_before_their_wheels(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.wheels = [write_wheel(tmp_path, "source_only", {"source_only.py": b""})]
+    said = tfimg("build", IMAGE, "2.15.1-cpu-py3.10", "--with", "source-only").succeeded().stderr
+    before, *others = said.split("2 images to build: ")
+    assert ("Making the wheel" in before, len(others), others[0].count("Making the wheel")) == (False, 1, 2)
+
+
 def test_an_image_whose_wheel_cannot_be_made_is_one_result_of_many(tfimg: CliRunner, engine: FakeEngine) -> None:
     ended = tfimg("build", IMAGE, "2.15.1-cpu-py3.10", "--with", "source-only", "--json")
     assert ended.statuses == {OWN: "failed", "2.15.1-cpu-py3.10-own": "failed"}

@@ -490,6 +490,7 @@ class ExtraPackageOptions:
         project: Project,
         spec: ImageSpec,
         as_of: str | None = None,
+        make: MakeWheels | None = None,
     ) -> ImageSpec:
         """Return an image with extra packages as of a day. Raises as `Locks.add_requested`."""
         if not self.names_packages:
@@ -501,7 +502,7 @@ class ExtraPackageOptions:
             return spec
         context.say(f"Resolving the extra packages of {spec.identifier}")
         day = context.services.today if self.newest else parse_day(as_of, context.services.today)
-        make, on_event = self.wheel_maker(context, project), partial(_say_event, context)
+        make, on_event = make or self.wheel_maker(context, project), partial(_say_event, context)
         spec, notes = project.locks.add_requested(spec, requested, system, day, make=make, on_event=on_event)
         for note in notes:
             context.note(note)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tfimg.build.batch import Batch, plan_batch
+from tfimg.build.batch import plan_batch
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
 from tfimg.build.results import (
     SUMMARY_SUFFIXES,
@@ -130,31 +130,43 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             self._build_one(context, Builder(project, engine, settings), plan)
             self._publish(context, project, engine, [plan.spec])
             return 0
-        specs, failed = self._select_buildable(context, project)
+        specs, failed, is_confirmed = self._select_buildable(context, project)
         for spec in specs[:1]:
             _say_missing(context, spec)
         if self.recorded:
             proven = [spec for spec in specs if project.status(spec).level != Level.DECLARED]
             specs = list(choose_turn(proven, context.services.today, self.recorded))
         engines = context.engines(self.builder)
-        batch = self._build_many(context, project, engines, settings, specs, failed)
+        batch = self._build_many(context, project, engines, settings, specs, failed, is_confirmed)
         green = {result.identifier for result in batch.results if result.is_green}
         self._publish(context, project, engines[0], [spec for spec in specs if spec.identifier in green])
         raise_for_results(batch.results, needs_all=not (self.all or self.recorded))
         return 0
 
-    def _select_buildable(self, context: Context, project: Project) -> tuple[list[ImageSpec], list[ImageResult]]:
+    def _select_buildable(self, context: Context, project: Project) -> tuple[list[ImageSpec], list[ImageResult], bool]:
         """Return the images of the patterns with extra packages, and the results of those without a wheel of a source.
 
-        What is wrong with the request is raised.
+        Also return whether `_confirm` was necessary: it comes before the first wheel. What is wrong with the request is
+        raised.
         """
-        specs, failed = [], []
-        for spec in select_buildable(context, project, self.patterns, variant=self.variant):
+        specs, failed, is_confirmed = [], [], False
+        selected = select_buildable(context, project, self.patterns, variant=self.variant)
+        make_wheels = self.wheel_maker(context, project)
+
+        def make(kept: KeptWheels, sources: Sequence[Unmade]) -> Mapping[Unmade, Path | None]:
+            nonlocal is_confirmed
+            if len(selected) > 1 and not is_confirmed:
+                builder = Builder(project, context.engines(self.builder)[0], self.settings())
+                self._confirm(context, project, builder, selected)
+                is_confirmed = True
+            return make_wheels(kept, sources)
+
+        for spec in selected:
             try:
-                specs.append(self.add_packages(context, project, spec, self.as_of))
+                specs.append(self.add_packages(context, project, spec, self.as_of, make))
             except (BaseImageError, BuildError, InvalidSource, NoEmulation, UnsupportedPlatform) as error:
                 failed.append(failed_result(f"{spec.identifier}{EXTRA_SUFFIX}", error))
-        return specs, failed
+        return specs, failed, is_confirmed
 
     def wheel_maker(self, context: Context, project: Project) -> MakeWheels:
         """Return what makes wheels of sources in the first engine, which is looked for when it is needed."""
@@ -256,12 +268,13 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         settings: BuildSettings,
         specs: Sequence[ImageSpec],
         failed: Sequence[ImageResult],
+        is_confirmed: bool,
     ) -> BatchResult:
         settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
         with render_events(context) as on_event:
             batch = plan_batch(project, engines, settings, specs, on_event, failed)
-        if len(batch.plans) > 1:
-            self._confirm(context, project, batch)
+        if len(batch.plans) > 1 and not is_confirmed:
+            self._confirm(context, project, batch.builders[0], [plan.spec for plan in batch.plans])
         with render_events(context) as on_event:
             ended = batch.build(on_event)
         for name in self.report:
@@ -271,12 +284,12 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         context.print_result({"event": "summary", "identifier": None, **ended.to_json()}, text)
         return ended
 
-    def _confirm(self, context: Context, project: Project, batch: Batch) -> None:
+    def _confirm(self, context: Context, project: Project, builder: Builder, specs: Sequence[ImageSpec]) -> None:
         """Say what many images take, and ask on a terminal. Raises `Interrupted` for no."""
-        specs, packed = [plan.spec for plan in batch.plans], batch.builders[0].capabilities.accepts_layers
+        packed = builder.capabilities.accepts_layers
         images = [make_shard_image(spec, project.locks.read_predictable(spec)) for spec in specs]
         disk = predict_disk(images, bases=len({spec.base.image for spec in specs}), packed=packed)
-        free = batch.builders[0].engine.find_free_bytes()
+        free = builder.engine.find_free_bytes()
         room = f" ({free / 1e9:.0f} GB are free)" if free is not None else ""
         one = [specs[0].identifier.removesuffix(EXTRA_SUFFIX)]
         if len(self.patterns) == 1 and re.fullmatch(r"\d+(\.\d+)+", self.patterns[0]):
