@@ -163,11 +163,12 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
         )
         for version, python in pythons.items()
     ]
-    for name in ("source-only", "second-source", "third-source"):
+    for name in ("source-only", "second-source", "third-source", "late-source"):
+        day = "2025-06-01" if name == "late-source" else "2024-01-01"
         stem = f"{name.replace('-', '_')}-1.0"
         source = make_archive(stem)
         digest = hashlib.sha256(source).hexdigest()
-        index.files[name] = [File(f"{stem}.tar.gz", source, sha256=digest, uploaded="2024-01-01T00:00:00Z")]
+        index.files[name] = [File(f"{stem}.tar.gz", source, sha256=digest, uploaded=f"{day}T00:00:00Z")]
 
 
 def make_archive(folder: str) -> bytes:

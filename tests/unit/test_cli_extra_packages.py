@@ -201,6 +201,12 @@ def test_many_images_are_announced_once_and_before_their_wheels(
     assert ("Making the wheel" in before, len(others), others[0].count("Making the wheel")) == (False, 1, 2)
 
 
+def test_no_wheel_is_made_of_a_source_of_a_later_day(tfimg: CliRunner, engine: FakeEngine) -> None:
+    refused = tfimg("build", IMAGE, "--with", "late-source==1.0")
+    assert (refused.code, "Add --as-of 2025-06-01, and" in refused.stderr) == (4, True)
+    assert engine.built == []
+
+
 def test_an_image_whose_wheel_cannot_be_made_is_one_result_of_many(tfimg: CliRunner, engine: FakeEngine) -> None:
     ended = tfimg("build", IMAGE, "2.15.1-cpu-py3.10", "--with", "source-only", "--json")
     assert ended.statuses == {OWN: "failed", "2.15.1-cpu-py3.10-own": "failed"}
