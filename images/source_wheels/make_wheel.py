@@ -1,7 +1,8 @@
 """Call the build backend of a source distribution (PEP 517), whose archive or tree lies in /source.
 
 Each step unpacks it. `requires` prints what else the backend needs, a requirement per line; `wheel` writes the wheel
-into /wheels. BACKEND and BACKEND_PATH are from pyproject.toml, SUBDIRECTORY is where in the tree that lies.
+into /wheels. BACKEND and BACKEND_PATH are from pyproject.toml, SUBDIRECTORY is where in the tree that lies. ARCHIVE is
+the name of an archive, empty for a tree.
 """
 
 import contextlib
@@ -17,9 +18,9 @@ TREE = Path("/tree")
 
 def unpack():
     """Put the tree of a distribution at TREE; an archive has one folder."""
-    files = list(SOURCE.iterdir())
-    if len(files) == 1 and files[0].is_file():
-        shutil.unpack_archive(str(files[0]), "/unpacked")
+    archive = os.environ["ARCHIVE"]
+    if archive:
+        shutil.unpack_archive(str(SOURCE / archive), "/unpacked")
         (folder,) = Path("/unpacked").iterdir()
         folder.rename(TREE)
     else:

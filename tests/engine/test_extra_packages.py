@@ -82,7 +82,7 @@ class Own:
 
 @pytest.fixture(scope="module")
 def own(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Own:
-    """TensorFlow 2.15.1 with a wheel of a folder, a package of the index, and one of Debian."""
+    """TensorFlow 2.15.1 with a wheel of a folder, two packages of the index, a project, and a package of Debian."""
     folder = tmp_path_factory.mktemp("own")
     folder.chmod(0o755)
     wheels = folder / "wheels"
@@ -91,8 +91,11 @@ def own(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Own:
     other = folder / "other"
     other.mkdir()
     write_wheel(other, "numpy", {"numpy/__init__.py": b""})
+    project = folder / "project"
+    project.mkdir()
+    (project / "setup.py").write_text("from setuptools import setup\nsetup(name='plain', version='1.2')\n")
     # The index has fire 0.6.0 as source only.
-    (folder / "mine.txt").write_text("ours\ntoolz<2\nfire==0.6.0\n")
+    (folder / "mine.txt").write_text(f"ours\ntoolz<2\nfire==0.6.0\n-e {project}\n")
     (folder / "apt.txt").write_text("tree\n")
     packages = ("--requirements", str(folder / "mine.txt"), "--apt", str(folder / "apt.txt"))
     request = ("--tf", "2.15", "--python", "3.11", "--device", "cpu", "--repository", "tfimg-test/own")
@@ -113,7 +116,7 @@ def test_the_suite_is_green_and_imports_what_was_added(own: Own) -> None:
 
 def test_labels_and_inspect_tell_what_was_added(own: Own) -> None:
     labels = json.loads(docker("inspect", "--format", "{{json .Config.Labels}}", NAME, host=own.engine.host))
-    assert labels["tfimg.own.requirements"].split("\n") == ["ours", "toolz<2", "fire==0.6.0"]
+    assert labels["tfimg.own.requirements"].split("\n") == ["ours", "toolz<2", "fire==0.6.0", "plain==1.2"]
     assert labels["tfimg.own.system_packages"] == "tree"
     assert "ours==1.0 --hash=sha256:" in labels["tfimg.own.lock"]
     assert "fire==0.6.0 --hash=sha256:" in labels["tfimg.own.lock"]

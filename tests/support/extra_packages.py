@@ -1,7 +1,10 @@
 """A package index on loopback with packages that do and do not fit on top of TensorFlow 2.15.1, and a project on it."""
 
+import gzip
 import hashlib
+import io
 import os
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -123,7 +126,7 @@ def read_locks() -> str:
 
 
 def fill_index(index: PackageIndex, more: str = "") -> None:
-    """Give an index the releases, the packages of the images, `more` of them, and one package without wheels."""
+    """Give an index the releases, the packages of the images, `more` of them, and packages without wheels."""
     more = f"{read_locks()}{more}"
     for line in f"{RELEASES}{more}".strip().splitlines():
         name, version, day, *requires = line.split()
@@ -160,7 +163,20 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
         )
         for version, python in pythons.items()
     ]
-    index.files["source-only"] = [File("source_only-1.0.tar.gz", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")]
+    for name in ("source-only", "second-source", "third-source", "late-source"):
+        day = "2025-06-01" if name == "late-source" else "2024-01-01"
+        stem = f"{name.replace('-', '_')}-1.0"
+        source = make_archive(stem)
+        digest = hashlib.sha256(source).hexdigest()
+        index.files[name] = [File(f"{stem}.tar.gz", source, sha256=digest, uploaded=f"{day}T00:00:00Z")]
+
+
+def make_archive(folder: str) -> bytes:
+    """Return a source archive whose build is that of setuptools."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(f"{folder}/setup.py"))
+    return gzip.compress(content.getvalue(), mtime=0)
 
 
 @contextmanager

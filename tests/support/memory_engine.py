@@ -4,9 +4,11 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import tarfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from support.inventories import INVENTORY
@@ -70,7 +72,8 @@ class FakeEngine:
     has named its image. `run_output` is what containers say, an exception in it is raised there. `remote` is what
     registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to go
     over the network. `emulates`: it runs programs of every platform; `tried` are the platforms of its checks.
-    `holds` is the inventory of its images; without one, `run_output` answers for it.
+    `holds` is the inventory of its images; without one, `run_output` answers for it. `wheels` are what builds write
+    whose output is a folder: the one that is named as the archive, else all.
     """
 
     host: str = HOST
@@ -95,6 +98,7 @@ class FakeEngine:
     holds: Mapping[str, Any] | None = field(default_factory=lambda: INVENTORY)
     emulates: bool = False
     tried: list[str] = field(default_factory=list)
+    wheels: Sequence[Path] = ()
 
     def get_capabilities(self) -> Capabilities:
         return self.found
@@ -127,6 +131,14 @@ class FakeEngine:
             if isinstance(event, BaseException):
                 raise event
             yield event
+        if request.output.startswith("type=local"):
+            folder = Path(request.output.partition("dest=")[2])
+            folder.mkdir()
+            names = [file.name for file in Path(request.contexts["source"]).iterdir()]
+            own = [one for one in self.wheels if any(name.startswith(one.name.partition("-")[0]) for name in names)]
+            for wheel in own or self.wheels:
+                shutil.copy(wheel, folder)
+            return
         digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
         media_type = "application/vnd.oci.image.layer.v1.tar+zstd"
         layer = StoredLayer(digest=f"sha256:{'1' * 64}", media_type=media_type, size=100)

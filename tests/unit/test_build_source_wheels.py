@@ -5,11 +5,13 @@ import os
 import subprocess
 import tarfile
 import zipfile
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from support.environment import TestEnvironment
+from support.extra_packages import IMAGE, extra_packages_engine
 from support.memory_engine import FakeEngine
 from support.package_index import File, package_index
 from support.wheels import sha256, write_wheel
@@ -21,13 +23,11 @@ from tfimg.build.source_wheels import (
     WheelMaker,
     _open_source,
     _read_build_system,
-    add_direct_wheels,
     fetch_source,
 )
 from tfimg.core.errors import FileError, HashMismatchError, InvalidSource, LockError, NetworkError
 from tfimg.index.client import Index
 from tfimg.project.project import Project
-from tfimg.recipe.packages import list_wheels
 from tfimg.recipe.project_files import make_source as parse_source
 
 FLIT = '[build-system]\nrequires = ["flit_core<4"]\nbuild-backend = "flit_core.buildapi"\nbackend-path = ["."]\n'
@@ -104,7 +104,7 @@ def test_an_archive_has_the_hash_that_the_index_states(tmp_path: Path) -> None:
         server.files["thing"] = [listed]
         indexes = [Index(f"{server.url}/simple")]
         fetched = fetch_source("thing", "1.0", indexes, tmp_path)
-        assert (fetched.sha256, fetched.place.read_bytes()) == (listed.sha256, listed.content)
+        assert fetched.place.read_bytes() == listed.content
         with pytest.raises(LockError, match=r"no source of thing 2\.0"):
             fetch_source("thing", "2.0", indexes, tmp_path)
         listed.content += b"x"
@@ -116,11 +116,16 @@ def test_an_archive_has_the_hash_that_the_index_states(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> WheelMaker:
-    engine = FakeEngine()
+def engine() -> FakeEngine:
+    return extra_packages_engine()
+
+
+@pytest.fixture
+def maker(engine: FakeEngine, tmp_path: Path) -> WheelMaker:
     environ = {"PATH": os.environ["PATH"], "TFIMG_STATE": str(tmp_path / "state")}
     project = Project(services=TestEnvironment(docker=engine, environ=environ))
-    return WheelMaker(Builder(project, engine), project.spec("2.15.1-cpu-py3.11"), None)
+    kept = project.locks.kept_wheels(project.spec(IMAGE), ["libsndfile1"], date(2024, 3, 8))
+    return WheelMaker(Builder(project, engine), kept)
 
 
 def make_repository(folder: Path) -> str:
@@ -150,27 +155,72 @@ def test_a_repository_is_read_at_its_commit(maker: WheelMaker, tmp_path: Path) -
 
 
 def test_a_file_has_the_hash_that_its_address_states(maker: WheelMaker, tmp_path: Path) -> None:
-    archive = make_source(tmp_path, "tar.gz", None).place
-    right = parse_source(f"{archive}#sha256={sha256(archive)}", line="r.txt, line 1")
-    assert _open_source(right, maker, tmp_path).sha256 == sha256(archive)
+    (tmp_path / "a thing").mkdir()
+    archive = make_source(tmp_path / "a thing", "tar.gz", None).place
+    right = parse_source(f"{archive.as_uri()}#sha256={sha256(archive)}", line="r.txt, line 1")
+    assert _open_source(right, maker, tmp_path).place == archive
+    assert parse_source(archive.as_uri(), line="").is_certain
     wrong = parse_source(f"{archive}#sha256={'0' * 64}", line="r.txt, line 1")
     with pytest.raises(HashMismatchError, match=r"r\.txt, line 1 states 0000"):
-        _open_source(wrong, maker, tmp_path)
+        maker.kept.find(wrong)
     with pytest.raises(FileError, match="does not exist"):
-        _open_source(parse_source("./missing", line="r.txt, line 2"), maker, tmp_path)
+        maker.kept.find(parse_source("./missing", line="r.txt, line 2"))
     assert not parse_source("https://h/a-1.tar.gz", line="").is_certain
 
 
 def test_a_file_that_is_named_like_a_wheel_and_is_none_is_refused(maker: WheelMaker, tmp_path: Path) -> None:
     (tmp_path / "ours.whl").write_bytes(b"")
     with pytest.raises(InvalidSource, match=r"ours\.whl cannot become a wheel"):
-        add_direct_wheels(maker, [parse_source(str(tmp_path / "ours.whl"), line="r.txt, line 1")])
+        maker.make([parse_source(str(tmp_path / "ours.whl"), line="r.txt, line 1")])
 
 
-def test_a_wheel_is_taken_as_it_is(maker: WheelMaker, tmp_path: Path) -> None:
+def test_a_wheel_is_taken_as_it_is(maker: WheelMaker, engine: FakeEngine, tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path, "ours", {"ours.py": b""})
     source = parse_source(str(wheel), line="r.txt, line 1")
-    project, made = add_direct_wheels(maker, [source])
-    assert made == {source: "ours==1.0"}
-    assert project.find_links
-    assert [one.name for one in list_wheels(project.find_links)] == [wheel.name]
+    (made,) = maker.make([source]).values()
+    assert (made.name, made.read_bytes()) == (wheel.name, wheel.read_bytes())
+    assert engine.built == []
+
+
+def test_a_source_that_makes_another_wheel_is_refused(maker: WheelMaker, engine: FakeEngine, tmp_path: Path) -> None:
+    folder = make_source(tmp_path, "folder", None).place
+    for wheels in ([], [write_wheel(tmp_path, "other", {"other.py": b""})]):
+        engine.wheels = wheels
+        with pytest.raises(InvalidSource):
+            maker.make([parse_source(str(folder), line="r.txt, line 1", name="thing")])
+
+
+@pytest.mark.parametrize(("form", "archive"), [("folder", ""), ("tar.gz", "thing-1.0.tar.gz")])
+def test_a_folder_of_one_file_is_no_archive(
+    form: str, archive: str, maker: WheelMaker, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.wheels = [write_wheel(tmp_path, "thing", {})]
+    maker.make([parse_source(str(make_source(tmp_path, form, None).place), line="r.txt, line 1")])
+    assert engine.built[-1].build_args["ARCHIVE"] == archive
+
+
+# Kept wheels
+
+
+def test_a_wheel_is_kept_for_its_source_image_and_day(maker: WheelMaker, engine: FakeEngine, tmp_path: Path) -> None:
+    folder = make_source(tmp_path, "folder", None).place
+    engine.wheels = [write_wheel(tmp_path, "thing", {"thing.py": b""})]
+    source = parse_source(str(folder), line="r.txt, line 1")
+    assert maker.kept.find(source) is None
+    (made,) = maker.make([source]).values()
+    assert maker.kept.find(source) == made
+    locks, project = maker.builder.project.locks, maker.builder.project
+    others = [
+        locks.kept_wheels(project.spec(IMAGE), ["libsndfile1"], date(2024, 3, 9)),
+        locks.kept_wheels(project.spec(IMAGE), [], date(2024, 3, 8)),
+        locks.kept_wheels(project.spec("2.15.1-cpu-py3.10"), ["libsndfile1"], date(2024, 3, 8)),
+    ]
+    assert [one.find(source) for one in others] == [None, None, None]
+    for image in (f"{IMAGE}-slim", f"{IMAGE}-own"):
+        kept = locks.kept_wheels(project.spec(image), ["libsndfile1"], date(2024, 3, 8))
+        assert (kept.find(source), kept.spec.variants) == (made, ())
+    (folder / "setup.py").write_bytes(b"changed")
+    assert maker.kept.find(source) is None
+    (folder / "setup.py").write_bytes(b"")
+    made.write_bytes(b"damaged")
+    assert maker.kept.find(source) is None

@@ -1,5 +1,6 @@
 """Extra packages on top, through commands: build, then what reads its labels. Real uv, an index on loopback."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import CliRunner
-from support.extra_packages import IMAGE, RealUv, extra_packages_engine, extra_packages_index
+from support.cli import NO_ENGINE, CliRunner
+from support.extra_packages import IMAGE, RealUv, extra_packages_engine, extra_packages_index, make_archive
 from support.memory_engine import FakeEngine, stored_image
+from support.paths import ROOT
+from support.wheels import sha256, write_wheel
+from tfimg.core.paths import Workspace
 from tfimg.recipe.labels import EXTRA_LABELS
+from tfimg.recipe.lock import read_packages
 
 OWN = f"{IMAGE}-own"
+SOURCE_ONLY = hashlib.sha256(make_archive("source_only-1.0")).hexdigest()
+PIP = next(one.version for one in read_packages(Workspace(root=ROOT).read_lock(IMAGE)) if one.name == "pip")
+"""The version that the image has."""
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +143,106 @@ def test_files_with_a_byte_order_mark_are_read(tfimg: CliRunner, engine: FakeEng
     tfimg("build", "--tf", "2.15", "--requirements", "mine.txt", "--apt", "apt.txt").succeeded()
     found = extra_labels(engine)
     assert (found["requirements"], found["system_packages"]) == ("pandas", "tree")
+
+
+# Sources
+
+
+def list_made(engine: FakeEngine) -> list[str]:
+    """Return the images in which wheels were made of sources, without the name of the run."""
+    return [one.build_args["IMAGE"] for one in engine.built if one.output.startswith("type=local")]
+
+
+def test_what_exists_only_as_source_is_made_once_for_each_image(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    wheel = write_wheel(tmp_path, "source_only", {"source_only.py": b""}, requires="shared==1.0")
+    engine.wheels = [wheel]
+    arguments = ("2.15.1-cpu-py3.10", IMAGE, "--with", "needs-source")
+    promised = tfimg("plan", *arguments, DOCKER_HOST=NO_ENGINE).succeeded()
+    assert promised.stderr.count("makes the wheels of what exists only as source: source-only 1.0.") == 2
+    assert engine.built == []
+    assert tfimg("build", *arguments, "--json").statuses == {"2.15.1-cpu-py3.10-own": "built", OWN: "built"}
+    assert len(list_made(engine)) == 2
+    lock = extra_labels(engine)["lock"]
+    assert f"source-only==1.0 --hash=sha256:{sha256(wheel)}\n" in lock
+    assert "shared==1.0 " in lock
+    assert f"wheels/{wheel.name}" in engine.contexts[-1]
+    planned = tfimg("plan", IMAGE, "--with", "needs-source", DOCKER_HOST=NO_ENGINE).succeeded()
+    assert ("source-only" in planned.stdout, "makes the wheels" in planned.stderr) == (True, False)
+    assert tfimg("build", *arguments, "--json").statuses == {"2.15.1-cpu-py3.10-own": "unchanged", OWN: "unchanged"}
+    tfimg("build", f"{IMAGE}-slim", "--with", "source-only").succeeded()
+    assert len(list_made(engine)) == 2
+
+
+def test_wheels_that_need_others_are_made_one_after_another(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "wheels").mkdir()
+    write_wheel(tmp_path / "wheels", "ours", {}, requires="source-only")
+    needs = {"source_only": "second-source", "second_source": "shared==1.0", "third_source": ""}
+    engine.wheels = [write_wheel(tmp_path, name, {}, requires=requires) for name, requires in needs.items()]
+    tfimg("build", "--tf", "2.15", "--with", "ours,third-source", "--find-links", "wheels").succeeded()
+    names = [line.partition("==")[0] for line in extra_labels(engine)["lock"].splitlines()[1:]]
+    assert names == ["ours", "second-source", "shared", "source-only", "third-source"]
+
+
+def test_nothing_is_made_of_a_request_that_is_refused(tfimg: CliRunner, engine: FakeEngine) -> None:
+    assert tfimg("build", "--tf", "2.15", "--with", "source-only,messages==5.0").code == 4
+    assert engine.built == []
+
+
+def test_many_images_are_announced_once_and_before_their_wheels(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.wheels = [write_wheel(tmp_path, "source_only", {"source_only.py": b""})]
+    said = tfimg("build", IMAGE, "2.15.1-cpu-py3.10", "--with", "source-only").succeeded().stderr
+    before, *others = said.split("2 images to build: ")
+    assert ("Making the wheel" in before, len(others), others[0].count("Making the wheel")) == (False, 1, 2)
+
+
+def test_no_wheel_is_made_of_a_source_of_a_later_day(tfimg: CliRunner, engine: FakeEngine) -> None:
+    refused = tfimg("build", IMAGE, "--with", "late-source==1.0")
+    assert (refused.code, "Add --as-of 2025-06-01, and" in refused.stderr) == (4, True)
+    assert engine.built == []
+
+
+def test_an_image_whose_wheel_cannot_be_made_is_one_result_of_many(tfimg: CliRunner, engine: FakeEngine) -> None:
+    ended = tfimg("build", IMAGE, "2.15.1-cpu-py3.10", "--with", "source-only", "--json")
+    assert ended.statuses == {OWN: "failed", "2.15.1-cpu-py3.10-own": "failed"}
+
+
+def test_a_folder_is_an_extra_package_of_every_command(tfimg: CliRunner, engine: FakeEngine, tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "setup.py").write_text("")
+    (tmp_path / "r.txt").write_text("-e ./ours\n")
+    engine.wheels = [write_wheel(tmp_path, "ours", {"ours.py": b""})]
+    planned = tfimg("plan", IMAGE, "--requirements", "r.txt", "--json").succeeded()
+    assert "./ours (r.txt, line 1)" in planned.documents[0]["text"]
+    assert planned.documents[-1]["identifier"] == OWN
+    tfimg("init", "--tf", "2.15", "--requirements", "r.txt").succeeded()
+    tfimg("build").succeeded()
+    assert extra_labels(engine)["requirements"] == "ours==1.0"
+
+
+def test_the_wheel_of_a_source_wins_over_that_of_the_index(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    wheels = [write_wheel(tmp_path, name, {}, version=version) for name, version in (("pandas", "2.2.1"), ("pip", PIP))]
+    (tmp_path / "r.txt").write_text("".join(f"./{wheel.name}\n" for wheel in wheels))
+    tfimg("build", "--tf", "2.15", "--requirements", "r.txt").succeeded()
+    lock = extra_labels(engine)["lock"]
+    assert [line.rpartition(":")[2] for line in lock.splitlines()[1:]] == [sha256(wheel) for wheel in wheels]
+
+
+@pytest.mark.parametrize(("digits", "code"), [(SOURCE_ONLY, 0), ("0" * 64, 12)])
+def test_the_hash_of_a_source_is_checked_before_its_code_runs(
+    digits: str, code: int, tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.wheels = [write_wheel(tmp_path, "source_only", {"source_only.py": b""})]
+    (tmp_path / "r.txt").write_text(f"source-only==1.0 --hash=sha256:{digits}\n")
+    assert tfimg("build", "--tf", "2.15", "--requirements", "r.txt").code == code
+    assert len(list_made(engine)) == (code == 0)
 
 
 # Planning

@@ -10,6 +10,7 @@ from support.cli import CliRunner
 from support.extra_packages import IMAGE, RealUv, extra_packages_engine, extra_packages_index
 from support.memory_engine import FakeEngine
 from support.memory_registry import MemoryRegistry
+from support.wheels import write_wheel
 from tfimg.cli.app import parse
 from tfimg.cli.context import Context
 from tfimg.cli.options import name_keys, with_project_file
@@ -207,8 +208,9 @@ def test_a_build_without_a_registry_needs_no_key(tfimg: CliRunner, tmp_path: Pat
 
 def test_publish_takes_registry_image_and_key_of_the_file(tfimg: CliRunner, tmp_path: Path) -> None:
     tfimg("keygen", "keys", TFIMG_KEY_PASSWORD="secret").succeeded()
+    (tmp_path / "r.txt").write_text(f"{write_wheel(tmp_path, 'ours', {})}\n")
     (tmp_path / "tfimg.toml").write_text(
-        'tf = "2.15"\nwith = ["pandas"]\nregistry = "r.example/team/x"\nkey = "keys/tfimg.key"\n'
+        'tf = "2.15"\nrequirements = "r.txt"\nregistry = "r.example/team/x"\nkey = "keys/tfimg.key"\n'
     )
     missing = tfimg("publish", "--dry-run")
     assert f"The engine has no image {IMAGE}-own under tfimg/tensorflow. Build it first" in missing.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from support.package_index import package_index
 from support.paths import ROOT
 from support.planted_faults import all_specs
 
@@ -179,3 +180,16 @@ def test_a_list_of_words_is_a_call_too() -> None:
 def test_every_script_is_read() -> None:
     names = {Path(name).name for name in all_calls()}
     assert {"selftest", "installer", "environment", "Dockerfile.j2", "packages.py"} <= names
+
+
+# The health of JupyterLab
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (404, 0), (502, 1), (None, 1)])
+def test_a_notebook_below_another_base_url_is_healthy(status: int | None, code: int) -> None:
+    script = ROOT / "images" / "build" / "variants" / "jupyter" / "usr" / "local" / "bin" / "tfimg-jupyter-health"
+    with package_index() as server:
+        server.answers["/api"] = (status or 200, "application/json", b"{}")
+        port = server.url.rpartition(":")[2] if status else "9"
+        ended = subprocess.run([sys.executable, script], env={"JUPYTER_PORT": port}, capture_output=True)
+    assert ended.returncode == code

@@ -352,7 +352,7 @@ def test_hashes_are_honoured(tfimg: CliRunner, engine: FakeEngine) -> None:
     assert PANDAS in lock_of(engine)
     refused = refuse(tfimg(*image, *write(f"pandas==2.2.1 --hash=sha256:{'0' * 64}\n")), 12)
     assert refused.startswith(
-        f"The wheels that would be installed are not among the stated hashes: pandas 2.2.1 (sha256:{PANDAS})."
+        f"The files that would be installed are not among the stated hashes: pandas 2.2.1 (sha256:{PANDAS})."
     )
     for text in (f"left --hash=sha256:{LEFT}\n", "--require-hashes\nleft\n"):
         assert f"shared==1.0 --hash=sha256:{SHARED}" in refuse(tfimg(*image, *write(text)), 12)
@@ -425,8 +425,7 @@ def test_pins_that_exist_for_other_systems_are_left_out(at_server: CliRunner, se
     by_hand = refuse(at_server("plan", IMAGE, "--with", "pywin32,mac-thing"), 4)
     assert "those of 306 are for Windows only" in by_hand
     assert "those of 1.0 are for macOS only" in by_hand
-    compiles = refuse(at_server("plan", IMAGE, *write("compiles==1.0\n")), 4)
-    assert "`pip wheel --no-deps --wheel-dir wheels compiles==1.0`" in compiles
+    assert "makes the wheels" in at_server("plan", IMAGE, *write("compiles==1.0\n")).succeeded().stderr
 
 
 def test_settings_of_the_machine_are_named_without_their_secrets(

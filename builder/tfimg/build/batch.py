@@ -187,18 +187,23 @@ def build_many(
 
 
 def plan_batch(
-    project: Project, engines: Sequence[Engine], settings: BuildSettings, specs: Sequence[ImageSpec], on_event: OnEvent
+    project: Project,
+    engines: Sequence[Engine],
+    settings: BuildSettings,
+    specs: Sequence[ImageSpec],
+    on_event: OnEvent,
+    failed: Sequence[ImageResult] = (),
 ) -> Batch:
     """Find out which images have to be built: with `reuse_reports`, not those that exist unchanged.
 
-    Raises `EngineUnavailable` if no engine answers.
+    The results of images that have `failed` already come first. Raises `EngineUnavailable` if no engine answers.
     """
     began, said = time.monotonic(), set[str]()
     builders = _usable_builders(project, engines, settings, on_event)
     with ThreadPoolExecutor(1) as pool:
         # The engine takes as long to list its images as we take to know what they should be.
         listing = pool.submit(_list_images, builders, project.services.state / "batch" / "images.json")
-        plans, results = list[Plan](), list[ImageResult]()
+        plans, results = list[Plan](), [*failed]
         for spec in specs:
             try:
                 plans.append(project.plan(spec))
@@ -215,7 +220,7 @@ def plan_batch(
         else:
             items.append(plan)
     return Batch(
-        order=[spec.identifier for spec in specs],
+        order=[*(one.identifier for one in failed), *(spec.identifier for spec in specs)],
         builders=builders,
         plans=items,
         results=results,

@@ -332,7 +332,7 @@ class Builder:
         with explain_errors(self.project.workspace.validation), self._lock_image(plan):
             for setting in self.project.services.network.left_out:
                 on_event(InfoEvent(text=f"Not used: {setting}"))
-            target = self._require_buildable(plan.spec, on_event)
+            target = self.require_buildable(plan.spec, on_event)
             with self.candidate(plan, on_event) as built:
                 cancellation.raise_if_cancelled()
                 name, stored = built.name, built.stored
@@ -368,7 +368,7 @@ class Builder:
                 next_step="Wait until that ends, or set TFIMG_STATE to another state folder.",
             ) from None
 
-    def _require_buildable(self, spec: ImageSpec, on_event: OnEvent) -> TargetLevel:
+    def require_buildable(self, spec: ImageSpec, on_event: OnEvent) -> TargetLevel:
         """Return the level to prove of an image, or raise before anything is built that the engine cannot build."""
         native = self.capabilities.platform
         if spec.platform == PLATFORMS[0] != native:  # its steps run on it alone

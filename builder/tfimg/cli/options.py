@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
     from tfimg.project.project import Project
     from tfimg.project.project_file import ProjectFile
+    from tfimg.project.source_wheels import MakeWheels
     from tfimg.recipe.requirements import Requested
     from tfimg.registry.documents import Reader
     from tfimg.registry.reference import Reference
@@ -490,34 +491,35 @@ class ExtraPackageOptions:
         project: Project,
         spec: ImageSpec,
         as_of: str | None = None,
-        requested: Requested | None = None,
+        make: MakeWheels | None = None,
     ) -> ImageSpec:
-        """Return an image with extra packages, those of the options if no others are `requested`, as of a day.
-
-        Raises as `Locks.add_requested`.
-        """
+        """Return an image with extra packages as of a day. Raises as `Locks.add_requested`."""
         if not self.names_packages:
             return spec
-        requested, system = self.fit_packages(project, spec, requested)
+        requested, system = self.fit_packages(project, spec)
         for note in requested.notes:
             context.note(note)
-        if not (requested.requirements or system):
+        if not (requested.requirements or requested.sources or system):
             return spec
         context.say(f"Resolving the extra packages of {spec.identifier}")
         day = context.services.today if self.newest else parse_day(as_of, context.services.today)
-        spec, notes = project.locks.add_requested(spec, requested, system, day, on_event=partial(_say_event, context))
+        make, on_event = make or self.wheel_maker(context, project), partial(_say_event, context)
+        spec, notes = project.locks.add_requested(spec, requested, system, day, make=make, on_event=on_event)
         for note in notes:
             context.note(note)
         return spec
 
-    def fit_packages(
-        self, project: Project, spec: ImageSpec, requested: Requested | None = None
-    ) -> tuple[Requested, list[str]]:
+    def wheel_maker(self, _context: Context, _project: Project) -> MakeWheels:
+        """Return what makes wheels of sources; a command that builds nothing promises them."""
+        from tfimg.project.source_wheels import promise_wheels
+
+        return promise_wheels
+
+    def fit_packages(self, project: Project, spec: ImageSpec) -> tuple[Requested, list[str]]:
         """Return what of the packages an image takes, and the Debian packages. Raises as `fit_packages`."""
         from tfimg.project.packages import fit_packages
 
-        stated, system = self.packages
-        requested = requested or stated
+        requested, system = self.packages
         if not (self.requirements or self.with_packages):
             return requested, system
         return fit_packages(project, spec, requested), system
@@ -617,19 +619,14 @@ class ImageOptions(WheelOptions, ExtraPackageOptions, FindLinksOptions):
         """Return the project of the options. Raises `UsageError`."""
         return context.project(repository=self.repository, find_links=self.find_links)
 
-    def find_image(self, context: Context, project: Project, requested: Requested | None = None) -> ImageSpec:
+    def find_image(self, context: Context, project: Project) -> ImageSpec:
         """Return the one image of the wheel or the request, with the extra packages.
 
         Raises `ResolutionError`, as `find_custom_spec`, and as `Locks.add_packages`.
         """
         as_of = None if self.wheel else self.as_of
-        return self.add_packages(context, project, self.find_plain_image(context, project), as_of, requested)
-
-    def find_plain_image(self, context: Context, project: Project) -> ImageSpec:
-        """Return the one image of the wheel or the request, without extra packages. Raises as `find_image`."""
-        if self.wheel:
-            return self.find_custom_spec(context, project)
-        return self.choose_image(project, self.request())
+        custom = self.find_custom_spec(context, project) if self.wheel else None
+        return self.add_packages(context, project, custom or self.choose_image(project, self.request()), as_of)
 
     def select_images(self, context: Context, project: Project, request: Request | None = None) -> list[ImageSpec]:
         """Return the images of the patterns that meet a request, with the extra packages. Raises as `find_image`."""

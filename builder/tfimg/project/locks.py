@@ -18,7 +18,7 @@ from tfimg.core import cancellation, errors, files
 from tfimg.core.events import OnEvent, ignore
 from tfimg.core.paths import Workspace
 from tfimg.core.text import list_first
-from tfimg.matrix.schema import Matrix, Newer, Variant
+from tfimg.matrix.schema import RUNTIME, Matrix, Newer, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_extra_packages, with_variant, without_extra_packages
 from tfimg.project.services import Services
 from tfimg.recipe.facts import ALIAS
@@ -30,6 +30,7 @@ from tfimg.recipe.lock import (
     find_fixes,
     hash_lock,
     make_query,
+    read_packages,
     require_local_wheel,
     resolve_lock,
 )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from packaging.pylock import Package
 
     from tfimg.custom.image import GivenFacts
+    from tfimg.project.source_wheels import KeptWheels, MakeWheels, Unmade
     from tfimg.recipe.additions import Addition
     from tfimg.recipe.ages import OldRelease
     from tfimg.recipe.packages import Resolver
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 
 MAX_PAGES = 200
 """Packages that are looked up after a resolution has failed, as they may be for other systems."""
+
+MAX_SOURCES = 50
+"""Packages of one request of which wheels are made; what a wheel needs is known when it is there."""
 
 MAX_ASKED = 5
 """Packages whose upload times are looked up after a resolution has failed."""
@@ -70,11 +75,12 @@ class Locks:
     def local_wheels(self, spec: ImageSpec, lock: Lock) -> tuple[Path, ...]:
         """Return the wheels that a build is handed: the one of a user, and those of `find_links` in parts of `lock`.
 
-        The parts that are committed need the package index alone.
+        Also those that were made of sources. The parts that are committed need the package index alone.
         """
         file = (spec.wheel.file,) if spec.wheel and not spec.wheel.lock else ()
+        made = self._find_made(spec.extra.lock) if spec.extra else ()
         if self.find_links is None:
-            return file
+            return *file, *made
         from tfimg.recipe.packages import find_locked_wheels
 
         resolved = dict(lock)
@@ -84,7 +90,15 @@ class Locks:
             resolved = {part: text for part, text in lock.items() if part in ("variant", "own")}
         if spec.variant_lock and self.workspace.lock(spec.variant_lock, "variant").exists():
             resolved.pop("variant", None)
-        return *file, *find_locked_wheels(self.find_links, resolved)
+        return *file, *made, *find_locked_wheels(self.find_links, resolved)
+
+    def _find_made(self, own: str) -> tuple[Path, ...]:
+        """Return the wheels of a part of extra packages that were made of sources."""
+        from tfimg.project.source_wheels import find_kept_wheel
+
+        return tuple(
+            wheel for one in read_packages({"own": own}) if (wheel := find_kept_wheel(self.services.state, one.sha256))
+        )
 
     def _needs_local_libtpu(self, spec: ImageSpec) -> bool:
         """Whether an image needs a libtpu that no package index has, so that no lock of it is committed."""
@@ -181,7 +195,7 @@ class Locks:
     ) -> ImageSpec:
         """Return an image with extra packages, resolved as of its release's time or of a day.
 
-        Raises `RequirementConflict` if they do not fit, or would be old releases; `LockError`.
+        Raises as `add_requested`.
         """
         from tfimg.recipe.requirements import Requested
 
@@ -195,19 +209,56 @@ class Locks:
         system_packages: Sequence[str] = (),
         as_of: date | None = None,
         *,
+        make: MakeWheels | None = None,
         on_event: OnEvent = ignore,
     ) -> tuple[ImageSpec, tuple[str, ...]]:
-        """Return an image with extra packages, and notes on those that are left out as they are for other systems.
+        """Return an image with extra packages, and notes on what is left out, and on what is not known yet.
 
-        Raises as `add_packages`, and `LockError` for a wheel whose hash is not stated.
+        A source has the wheel that was made earlier, or that `make` makes. One that `make` promises is not in the lock,
+        nor is what it needs. Raises `RequirementConflict` if packages do not fit, would be old releases, or exist only
+        as source and there is no `make`; `LockError`, also for a file whose hash is not stated; `FileError`, and what
+        `make` raises.
         """
+        if not (requested.requirements or requested.sources):
+            own = ExtraPackages(system_packages=tuple(system_packages))
+            return with_extra_packages(spec, own) if system_packages else spec, ()
+        from tfimg.project.source_wheels import describe_unmade, find_archive
+        from tfimg.recipe.requirements import Source, check_hashes, with_wheels
+
+        plain = self.resolver(spec, self.find(spec), as_of)
+        kept = self.kept_wheels(spec, system_packages, plain.day)
+        # Nothing is made of a request that is refused.
+        wheels: dict[Unmade, Path | None] = {source: kept.find(source) for source in requested.sources}
+        while True:
+            made = {source: wheel for source, wheel in wheels.items() if wheel}
+            promised = tuple(one for one in wheels if one not in made and not isinstance(one, Source))
+            resolver = replace(plain, constraints=requested.constraints, made=tuple(made.values()), promised=promised)
+            whole = with_wheels(requested, {one: wheel for one, wheel in made.items() if isinstance(one, Source)})
+            try:
+                image, notes = self._add_resolved(resolver, whole, system_packages, on_event)
+            except errors.RequirementConflict as conflict:
+                missing = [one for one in conflict.sources if one not in wheels]
+                if not missing or make is None or len(wheels) > MAX_SOURCES:
+                    raise
+                check_hashes(requested, ((*one, find_archive(*one, kept.indexes)[1].sha256) for one in missing))
+                wheels |= {one: kept.find(one) for one in missing}
+                continue
+            unmade = [source for source, wheel in wheels.items() if wheel is None]
+            if make and unmade:
+                wheels |= make(kept, unmade)
+            if not any(wheels[source] for source in unmade):
+                return image, (*notes, *describe_unmade(unmade))
+
+    def _add_resolved(
+        self, resolver: Resolver, requested: Requested, system_packages: Sequence[str], on_event: OnEvent
+    ) -> tuple[ImageSpec, tuple[str, ...]]:
+        """Return an image with extra packages, and notes on those that are left out as they are for other systems."""
         from tfimg.recipe.ages import find_recent
         from tfimg.recipe.packages import name_of
         from tfimg.recipe.requirements import check_hashes, find_foreign, without_foreign
 
         text, known, started = "", len(requested.notes), time.monotonic()
         while requested.requirements and not text:
-            resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
             try:
                 found = find_recent(resolver, self.releases(resolver), requested.requirements)
             except errors.LockError as error:
@@ -218,12 +269,26 @@ class Locks:
                 requested = without_foreign(requested, systems)
                 continue
             text = self._format_extra(resolver, requested, found, started, on_event)
-            check_hashes(requested, text)
+            # What wheels were made of has been checked.
+            made = {files.hash_file(wheel) for wheel in resolver.made}
+            packages = (one for one in read_packages({"own": text}) if one.sha256 not in made)
+            check_hashes(requested, ((one.name, one.version, one.sha256) for one in packages))
             break
-        if not (requested.requirements or system_packages):
-            return spec, requested.notes[known:]
+        if not (requested.requirements or requested.sources or system_packages):
+            return resolver.spec, requested.notes[known:]
         own = ExtraPackages(requirements=requested.requirements, system_packages=tuple(system_packages), lock=text)
-        return with_extra_packages(spec, own), requested.notes[known:]
+        return with_extra_packages(resolver.spec, own), requested.notes[known:]
+
+    def kept_wheels(self, spec: ImageSpec, system_packages: Sequence[str], day: date) -> KeptWheels:
+        """Return the wheels that were made for an image with Debian packages as of a day."""
+        from tfimg.project.source_wheels import KeptWheels
+
+        # Without the variant: slim has no headers, and all variants have the same TensorFlow.
+        plain = replace(without_extra_packages(spec), identifier=spec.runtime, variant=RUNTIME, variants=())
+        maker = {one.name: one for one in self.workspace.source_wheels.iterdir() if one.is_file()}
+        recipe = f"{hash_lock(self.find(plain))} {day} {system_packages} {files.hash_files(maker)}"
+        image = with_extra_packages(plain, ExtraPackages(system_packages=tuple(system_packages)))
+        return KeptWheels(services=self.services, spec=image, day=day, recipe=recipe)
 
     def _format_extra(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property, partial
 from itertools import islice
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -173,13 +174,12 @@ class _Search:
         if self.option:
             step = f"Add {self.option}, and {step[0].lower()}{step[1:]}"
         refusal = RequirementConflict(" ".join(sentences), next_step=step)
-        for attempt in attempts[:1]:
-            if (
-                not self.option
-                and attempt.requirements == self.requirements
-                and attempt.resolver.day == self.resolver.day
-            ):
-                refusal.sources = attempt.resolver.promised
+        if not self.option:
+            same = (self.requirements, self.resolver.day)
+            fixed = [one for one in attempts[:1] if (one.requirements, one.resolver.day) == same]
+            # With wheels of what is missing, another reason is left, or none.
+            missing = tuple((name, version) for one in problems for name, version in one.missing.items())
+            refusal.sources = fixed[0].resolver.promised if fixed else missing
         if error is not None:
             refusal.details = {"proof": error.what}
         return refusal
@@ -255,8 +255,7 @@ class _Search:
         text = f"{LEAVE_OUT}{', '.join(same)}" if same and len(same) == len(texts) else "; and ".join(texts)
         if missing:
             text = "; and ".join(filter(None, [text, _describe_wheels(missing)]))
-        promising = replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
-        return _Attempt(text=text, requirements=requirements, resolver=promising)
+        return _Attempt(text=text, requirements=requirements, resolver=self._promise(missing))
 
     # Changes of the request
 
@@ -288,18 +287,19 @@ class _Search:
 
         Also with wheels of what the index has as source, of `missing` packages at least.
         """
-        search, versions = replace(self, resolver=resolver), resolver.versions
+        search = replace(self, resolver=replace(resolver, promised=self.resolver.promised))
+        versions = resolver.versions
         has_wheel = search._find_newest(culprit) or self._is_local(culprit) or name_of(culprit) in (*missing, *versions)
         if not has_wheel or search._find_outside(culprit):
             return None
         if time.monotonic() - self.started > SAY_AFTER:
             self.report(InfoEvent(text=f"Trying {resolver.spec.identifier} as of {resolver.day}"))
         free = [name for name in versions if not search._is_the_image(name)]
-        resolver = replace(resolver, promised=tuple(missing.items()))
+        resolver = search._promise(missing)
         wanted = tuple(dict.fromkeys((*self.requirements, culprit)))  # others may need it
         found = self._resolve(wanted, free, resolver=resolver)
         if found is None and not missing and (missing := search._find_without_wheel(culprit)[0]):
-            resolver = replace(resolver, promised=tuple(missing.items()))
+            resolver = search._promise(missing)
             found = self._resolve(wanted, free, resolver=resolver)
         if found is None:
             return None
@@ -312,7 +312,7 @@ class _Search:
             parts = [f"allow later releases with {option}"]
         if pins:
             parts.append(f"add {','.join(pins)} to the request, which TensorFlow's own metadata allows")
-        if files := {one: version for one, version in resolver.promised if one in found}:
+        if files := {one: version for one, version in missing.items() if one in found}:
             parts.append(_describe_wheels(files))
         made = _Attempt(text=", and ".join(parts), requirements=(*self.requirements, *pins), resolver=resolver)
         self._resolved[self._key(resolver, made.requirements)] = found  # it proves the request with the pins too
@@ -437,10 +437,14 @@ class _Search:
         )
 
     def _is_local(self, requirement: str) -> bool:
-        """Return whether a folder of --find-links may have it."""
+        """Return whether a folder of --find-links may have it, or it was made of a source, or is promised."""
+        return name_of(requirement) in dict(self.resolver.promised) or bool(self._find_local(requirement))
+
+    def _find_local(self, requirement: str) -> list[Path]:
+        """Return the wheels of a requirement that no index has."""
         stem = name_of(requirement).replace("-", "_")
-        files = list_wheels(self.resolver.find_links) if self.resolver.find_links else []
-        return any(file.name.lower().replace("-", "_").replace(".", "_").startswith(f"{stem}_") for file in files)
+        files = [*(list_wheels(self.resolver.find_links) if self.resolver.find_links else ()), *self.resolver.made]
+        return [one for one in files if one.name.lower().replace("-", "_").replace(".", "_").startswith(f"{stem}_")]
 
     def _describe_unknown(self, requirement: str) -> _Problem:
         out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}, or correct its name")
@@ -517,7 +521,7 @@ class _Search:
         name = name_of(requirement)
         what = f"{name} has" if [*missing] == [name] else f"{requirement} needs {' and '.join(missing)}, which has"
         text = _describe_wheels(missing)
-        promising = replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
+        promising = self._promise(missing)
         later = [one for one in (self._usable_day(one) for one in missing) if one]
         attempts: list[TryAttempt] = [lambda: _Attempt(text=text, requirements=self.requirements, resolver=promising)]
         if len(later) == len(missing):
@@ -543,7 +547,7 @@ class _Search:
         def attempt() -> _Attempt | None:
             for one in dict.fromkeys(filter(None, (day, today))):
                 option = "--newest" if one == today else f"--as-of {one}"
-                resolver = replace(self.resolver, as_of=one, promised=tuple(missing.items()))
+                resolver = replace(self._promise(missing), as_of=one)
                 text = f"allow later releases with {option}"
                 text += f", and {_describe_wheels(missing)}" if missing else ""
                 made = _Attempt(text=text, requirements=self.requirements, resolver=resolver)
@@ -612,20 +616,19 @@ class _Search:
         if direct := self._explain_direct(culprit):
             return direct
         missing, unusable = self._find_without_wheel(culprit)
-        promising = replace(self.resolver, promised=tuple(missing.items()))
+        promising = self._promise(missing)
+        if missing and (helped := self._resolve([culprit], resolver=promising)):
+            return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
         today = replace(promising, as_of=self.resolver.today)
         is_today = self.resolver.day >= self.resolver.today
         free = [name for name in self.resolver.versions if not self._is_the_image(name)]
         questions: list[Callable[[], dict[str, str] | None]] = [
-            lambda: self._resolve([culprit], resolver=promising) if missing else None,
             lambda: self._resolve([culprit], free, resolver=promising),
             lambda: None if is_today else self._resolve([culprit], resolver=today),
             lambda: None if is_today else self._resolve([culprit], free, resolver=today),
         ]
-        helped, freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
-        used = {one: version for one, version in missing.items() if one in (helped or freed or later or both or ())}
-        if helped is not None:
-            return self._describe_without_wheel(culprit, used)
+        freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
+        used = {one: version for one, version in missing.items() if one in (freed or later or both or ())}
         if freed is not None:
             problem = self._describe_held(culprit, self._find_held(culprit, freed, promising), used)
             more = self._later(None, used) if later is not None else ()
@@ -645,7 +648,7 @@ class _Search:
 
     def _describe_later(self, culprit: str, later: Mapping[str, str], missing: Mapping[str, str]) -> _Problem:
         """Return the problem of a requirement that fits as of today, with wheels of `missing` packages."""
-        promising = replace(self.resolver, promised=tuple(missing.items()))
+        promising = self._promise(missing)
         releases = self.releases(self.resolver)
         releases.prefetch(later)
         there = ((name, releases.find(name, version)) for name, version in later.items())
@@ -716,8 +719,7 @@ class _Search:
     def _describe_excluded(self, culprit: str, missing: Mapping[str, str]) -> _Problem:
         """Return the problem of a requirement that TensorFlow's own metadata excludes."""
         spec, versions = self.resolver.spec, self.resolver.versions
-        promised = tuple(missing.items())
-        bare = replace(self.resolver, lock={}, fixes=(), may_move=False, as_of=self.resolver.today, promised=promised)
+        bare = replace(self._promise(missing), lock={}, fixes=(), may_move=False, as_of=self.resolver.today)
         found = self._resolve([culprit], [ALIAS], resolver=bare)
         if found is None:
             return _Problem(
@@ -754,7 +756,7 @@ class _Search:
             return ()
         version = f"{newest.version.public}+cpu"
         wanted = tuple(f"{name}=={version}" if one == culprit else one for one in self.requirements)
-        promising = replace(self.resolver, promised=((name, version),))
+        promising = self._promise({name: version})
         text = describe_torch_for_cpu([f"{name}=={version}"])
         return (lambda: _Attempt(text=text, requirements=wanted, resolver=promising),)
 
@@ -871,6 +873,10 @@ class _Search:
 
     # Packages without a wheel
 
+    def _promise(self, missing: Mapping[str, str]) -> Resolver:
+        """Return what resolves packages with wheels of names and versions that the index has as source."""
+        return replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
+
     def _find_without_wheel(self, culprit: str) -> tuple[dict[str, str], list[str]]:
         """Return packages that a requirement needs and no image can install as they are.
 
@@ -886,10 +892,13 @@ class _Search:
             names = [name_of(str(one)) for one in level]
             releases.prefetch(name for name in names if name not in seen)
             chosen: list[tuple[Requirement, str, PackageRelease]] = []
+            local: list[Requirement] = []
             for needed, name in zip(level, names, strict=True):
                 if name in seen:
                     continue
                 seen.add(name)
+                for file in self._find_local(name):
+                    local += select_names(read_file_requires(file), environment, needed.extras)
                 if releases.read(name) is None and not self._is_local(name):
                     unusable.append(f"{name}, which the package index does not have")
                 until = self.resolver.today if is_exact(str(needed)) and needed == Requirement(culprit) else day
@@ -912,7 +921,7 @@ class _Search:
                 requires = releases.read_requirements(item[1], str(item[2].version)) or ()
                 return select_names(requires, environment, item[0].extras)
 
-            level = [one for found in map_in_threads(read, chosen, MAX_PAGES) for one in found]
+            level = [*local, *(one for found in map_in_threads(read, chosen, MAX_PAGES) for one in found)]
         return missing, unusable
 
 
@@ -920,7 +929,7 @@ def _describe_wheels(missing: Mapping[str, str]) -> str:
     """Return in words how to make wheels of names and versions that the index has as source."""
     files = " ".join(f"{one}=={version}" for one, version in missing.items())
     return (
-        "let `tfimg build` of this one image make the wheel in a container, or make it with `pip wheel --no-deps "
+        "let `tfimg build` make the wheel in a container, or make it with `pip wheel --no-deps "
         f"--wheel-dir wheels {files}` and add --find-links wheels"
     )
 

@@ -133,7 +133,8 @@ class LockQuery:
     of packages that the image has from elsewhere, without further requirements. `locked` are the versions of a lock,
     which stay where the requirements allow it. Packages that move have the highest version; with `lowest`, those of the
     requirements have the lowest one, and no pre-release.
-    `newest`: uv sees all releases, also of an index that states no upload times.
+    `newest`: uv sees all releases, also of an index that states no upload times. `made` are wheels that were made of
+    sources.
     """
 
     requirements: tuple[str, ...]
@@ -147,6 +148,7 @@ class LockQuery:
     locked: tuple[tuple[str, str], ...] = ()
     newest: bool = False
     lowest: bool = False
+    made: tuple[Path, ...] = ()
 
 
 def make_query(
@@ -305,6 +307,7 @@ def resolve_packages(
             # As an address: uv ends a path at a comma or #.
             *([f"--find-links={query.find_links.absolute().as_uri()}"] if query.find_links else []),
             *([f"--find-links={folder}"] if query.local else []),
+            *(f"--find-links={wheel.parent.as_uri()}" for wheel in query.made),
         ]
         try:
             run(argv, env=env, timeout=timeout)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from tfimg.core.files import hash_file
 from tfimg.matrix.schema import Newer
@@ -38,8 +38,8 @@ class Resolver:
     The image's packages keep their versions where the requirements allow it. Others move within the bounds of
     TensorFlow's metadata, those of `ImageSpec.fixed` only if a requirement names them. `may_move` False: none moves, as
     in the lock of a variant. `fixes` are packages of a variant that `tfimg matrix lock --fix` has moved; they stay.
-    `constraints` bound packages that may be needed. `promised` are names and versions of wheels that a user could make,
-    to find out whether they would help. `timeout` are seconds for one resolution.
+    `constraints` bound packages that may be needed. `made` are wheels that were made of sources, `promised` are names
+    and versions of those that could be made, which no lock has. `timeout` are seconds for one resolution.
     """
 
     spec: ImageSpec
@@ -53,6 +53,7 @@ class Resolver:
     fixes: tuple[LockedPackage, ...] = ()
     constraints: tuple[str, ...] = ()
     may_move: bool = True
+    made: tuple[Path, ...] = ()
     promised: tuple[tuple[str, str], ...] = ()
     timeout: float | None = None
 
@@ -89,11 +90,16 @@ class Resolver:
         """
         query, versions = self.query(requirements), self.versions
         reasons = {(fix.name, fix.version): fix.reason for fix in self.fixes}
-        lines = [
-            format_line(package, query, reasons.get((package.name, str(package.version))))
-            for package in found
-            if package.name != self.spec.package and versions.get(package.name) != str(package.version)
-        ]
+        made = {parse_wheel_filename(wheel.name)[:2]: wheel for wheel in self.made}
+        known = (*versions.items(), *self.promised)
+        lines = []
+        for package in found:
+            version = str(package.version)
+            if package.version and (wheel := made.get((package.name, package.version))):
+                # Also where the index has a wheel of this version, or the image: what was asked for is the source.
+                lines.append(f"{package.name}=={version} --hash=sha256:{hash_file(wheel)}\n")
+            elif package.name != self.spec.package and (package.name, version) not in known:
+                lines.append(format_line(package, query, reasons.get((package.name, version))))
         return HEADER + "".join(lines) if lines else ""
 
     def query(self, requirements: Sequence[str], free: Collection[str] = ()) -> LockQuery:
@@ -127,6 +133,7 @@ class Resolver:
             ),
             newest=self.as_of == self.today,
             local=(*((name, self.spec.tensorflow) for name in local), *self.promised),
+            made=self.made,
             locked=tuple(versions.items()) if roots else (),
         )
 

@@ -115,7 +115,8 @@ def _want(text: str, place: str, **more: Any) -> Item:
     if parsed.url is None:
         return Wanted(text=text, place=place, **more)
     marker = str(parsed.marker) if parsed.marker else None
-    return make_source(parsed.url, line=place, name=parsed.name, marker=marker)
+    extras = tuple(sorted(parsed.extras))
+    return make_source(parsed.url, line=place, name=parsed.name, marker=marker, extras=extras)
 
 
 def make_source(url: str, *, line: str, name: str | None = None, marker: str | None = None, **more: Any) -> Source:

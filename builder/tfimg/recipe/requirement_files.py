@@ -258,4 +258,5 @@ def _make_source(line: InstallRequirement, place: str) -> Source:
     if "/" not in url and not url.startswith("."):
         url = f"./{url}"  # `pip wheel` would take it for the name of a package
     marker = str(line.marker) if line.marker else None
-    return make_source(url, line=place, name=name, marker=marker, is_editable=bool(line.is_editable))
+    extras = tuple(sorted(line.req.extras if line.req else line.extras))
+    return make_source(url, line=place, name=name, marker=marker, extras=extras, is_editable=bool(line.is_editable))

@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from tfimg.core.cancellation import map_in_threads
@@ -64,9 +64,6 @@ WRITE_NAMES = "Write names with versions; wheels of your own are taken from the 
 
 NO_FORM = "Name a requirement file of pip, pyproject.toml, or a lock of pip, uv, Poetry, PDM or Pipenv."
 
-MAKE_WHEELS = "`pip wheel --no-deps --wheel-dir wheels {}`"
-"""The command that makes wheels of sources, for the folder of --find-links."""
-
 FindImage = Callable[[str, str], str | None]
 """Name and specifier of a package → the image closest to the one at hand that is locked with it, and its version."""
 
@@ -90,7 +87,8 @@ class Wanted:
 class Source:
     """A requirement that the package index cannot serve; `line` is its place, `marker` says where it applies.
 
-    `address` is as written, with its secrets: `hide_secrets` is for messages. `sha256` is what it states of a file.
+    `address` is as written, with its secrets: `hide_secrets` is for messages. `sha256` is what it states of a file,
+    `extras` are those of the requirement.
     """
 
     kind: Literal["git", "hg", "svn", "bzr", "folder", "wheel", "archive"]
@@ -102,13 +100,15 @@ class Source:
     marker: str | None = None
     sha256: str | None = None
     is_editable: bool = False
+    extras: tuple[str, ...] = ()
 
     @property
     def is_certain(self) -> bool:
         """Whether it means the same content tomorrow: a whole commit, a hash, or what lies on this machine."""
         if self.kind == "git":
             return re.fullmatch("[0-9a-f]{40}", self.commit or "") is not None
-        return self.kind in _NOUNS and ("://" not in self.address or self.sha256 is not None)
+        is_there = "://" not in self.address or self.address.startswith("file:")
+        return self.kind in _NOUNS and (is_there or self.sha256 is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,8 +194,11 @@ class Requested:
         return is_part or text in self.locked
 
     def require_valid(self) -> None:
-        """Raise `RequirementConflict` if all problems are conflicts with an image, else `UsageError` with all."""
-        raise_for_problems((*self.problems, *_explain_sources(self.sources)))
+        """Raise `RequirementConflict` if all problems are conflicts with an image, else `UsageError` with all.
+
+        A source that is certain is no problem: a build makes its wheel.
+        """
+        raise_for_problems((*self.problems, *_explain_sources([one for one in self.sources if not one.is_certain])))
 
 
 def collect(items: Iterable[Item], *, needs_hashes: bool = False) -> Requested:
@@ -341,8 +344,6 @@ def _order(problem: Problem) -> tuple[str, int]:
     return file, int(number[0]) if number else 0
 
 
-_COMMIT = re.compile(r"[0-9a-f]{6,64}")
-
 _NOUNS = {
     "folder": "a project in a folder",
     "wheel": "a wheel",
@@ -351,39 +352,21 @@ _NOUNS = {
 
 
 def _explain_sources(sources: Sequence[Source]) -> Iterator[Problem]:
-    """Yield a problem for each source, with one command that makes the wheels of all."""
-    if not sources:
-        return
-    words = shlex.join([*dict.fromkeys(map(_format_source, sources))][:MAX_NAMES])
-    step = (
-        f"Make wheels with {MAKE_WHEELS.format(words)}, write NAME==VERSION of each in place of its address, and "
-        "add --find-links wheels."
-    )
-    if any(_names_no_commit(source) for source in sources):
-        step += " In place of COMMIT write what `git ls-remote ADDRESS` shows."
+    """Yield a problem for each source that may be another one tomorrow, or that no build reads."""
     for source in sources:
         shown = hide_secrets(source.address)[:200]
         what = f"{shown!r} is {_NOUNS.get(source.kind, f'a {source.kind} repository')}"
-        if source.is_editable:
-            what += ", which an image would have to be built with"
-        if _names_no_commit(source):
-            what += f", and {source.commit!r} may mean another commit tomorrow" if source.commit else ", and no commit"
-            what += "" if source.commit else " is named"
+        if source.kind == "git":
+            step = "Write the whole commit behind the address, ADDRESS@COMMIT: `git ls-remote ADDRESS` shows it."
+            named = f"and {source.commit!r} may mean another commit tomorrow" if source.commit else "without a commit"
+            what += f", {named}"
+        elif source.kind in _NOUNS:
+            what += ", without a hash"
+            step = "Append #sha256= and the hash of the file to the address: `sha256sum FILE` prints it."
+        else:
+            make = f"`pip wheel --no-deps --wheel-dir wheels {source.kind}+ADDRESS`"
+            step = f"Make wheels with {make}, write NAME==VERSION in place of the address, and add --find-links wheels."
         yield Problem(place=source.line, what=what, step=step)
-
-
-def _names_no_commit(source: Source) -> bool:
-    return source.kind == "git" and not _COMMIT.fullmatch(source.commit or "")
-
-
-def _format_source(source: Source) -> str:
-    """Return what `pip wheel` takes for a source."""
-    address = escape_unprintable(hide_secrets(source.address))
-    if source.kind in _NOUNS:
-        return address
-    commit = "COMMIT" if _names_no_commit(source) else source.commit
-    where = f"#subdirectory={source.subdirectory}" if source.subdirectory else ""
-    return f"{source.kind}+{address}{f'@{commit}' if commit else ''}{where}"
 
 
 # What an image takes
@@ -516,18 +499,18 @@ def _divide(
     return kept, constraints, same, held
 
 
-def select_sources(requested: Requested, spec: ImageSpec) -> tuple[Source, ...]:
-    """Return the sources that a build can make wheels of for an image."""
-    return tuple(one for one in requested.sources if one.is_certain and applies(_parse_marker(one.marker), spec))
-
-
-def with_wheels(requested: Requested, made: Mapping[Source, str]) -> Requested:
+def with_wheels(requested: Requested, made: Mapping[Source, Path]) -> Requested:
     """Return what a user asks for with the requirements of wheels that were made of sources, in their place."""
+    places = {}
+    for source, wheel in made.items():
+        name, version, _, _ = parse_wheel_filename(wheel.name)
+        extras = f"[{','.join(source.extras)}]" if source.extras else ""
+        places[f"{name}{extras}=={version}"] = source.line
     return replace(
         requested,
-        requirements=(*requested.requirements, *made.values()),
+        requirements=tuple(dict.fromkeys((*requested.requirements, *places))),
         sources=tuple(one for one in requested.sources if one not in made),
-        places={**requested.places, **{text: one.line for one, text in made.items()}},
+        places={**requested.places, **places},
     )
 
 
@@ -620,20 +603,23 @@ def _find_wrong_hashes(requested: Requested, packages: Iterable[LockedPackage]) 
             )
 
 
-def check_hashes(requested: Requested, lock_text: str) -> None:
-    """Raise `LockError` for resolved packages whose wheel is not among the stated hashes, all at once."""
+def check_hashes(requested: Requested, files: Iterable[tuple[str, str, str | None]]) -> None:
+    """Raise `LockError` for files whose hash is not among the stated ones, all at once.
+
+    `files` are names of packages with the version and the SHA-256 of the file to install, or to make a wheel of.
+    """
     if not requested.hashes and not requested.needs_hashes:
         return
     wrong, missing = [], []
-    for package in read_packages({"own": lock_text}):
-        stated = requested.hashes.get(package.name)
-        if stated and package.sha256 not in stated:
-            wrong.append(f"{package.name} {package.version} (sha256:{package.sha256})")
+    for name, version, sha256 in files:
+        stated = requested.hashes.get(name)
+        if stated and sha256 not in stated:
+            wrong.append(f"{name} {version} (sha256:{sha256})")
         elif not stated and requested.needs_hashes:
-            missing.append(f"{package.name}=={package.version} --hash=sha256:{package.sha256}")
+            missing.append(f"{name}=={version} --hash=sha256:{sha256}")
     if wrong:
         raise LockError(
-            f"The wheels that would be installed are not among the stated hashes: {list_first(wrong, MAX_NAMES)}.",
+            f"The files that would be installed are not among the stated hashes: {list_first(wrong, MAX_NAMES)}.",
             next_step="Check where the hashes come from, and that the file has those of wheels for Linux: `pip-compile "
             "--generate-hashes` and `uv export` write all of a release.",
         )

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tfimg.build.batch import Batch, plan_batch
+from tfimg.build.batch import plan_batch
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
-from tfimg.build.results import SUMMARY_SUFFIXES, BatchResult, ImageResult, format_summary, raise_for_results
-from tfimg.build.source_wheels import WheelMaker, add_direct_wheels, resolve_with_wheels
+from tfimg.build.results import (
+    SUMMARY_SUFFIXES,
+    BatchResult,
+    ImageResult,
+    failed_result,
+    format_summary,
+    raise_for_results,
+)
+from tfimg.build.source_wheels import WheelMaker
 from tfimg.cli.commands.publish import publish_images
 from tfimg.cli.commands.validate import check_report_files, write_reports
 from tfimg.cli.context import Context
@@ -25,7 +31,7 @@ from tfimg.cli.options import (
     ValidationOptions,
     flag,
     option,
-    parse_day,
+    select_buildable,
     values,
     with_project_file,
 )
@@ -34,7 +40,15 @@ from tfimg.cli.output.progress import render_events
 from tfimg.cli.output.streams import fold_lines
 from tfimg.cli.trust_options import SigningOptions
 from tfimg.cli.values import positive_number
-from tfimg.core.errors import Interrupted, UsageError
+from tfimg.core.errors import (
+    BaseImageError,
+    BuildError,
+    Interrupted,
+    InvalidSource,
+    NoEmulation,
+    UnsupportedPlatform,
+    UsageError,
+)
 from tfimg.core.events import Event
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
@@ -42,13 +56,13 @@ from tfimg.core.text import format_size
 from tfimg.engine.buildx import parse_cache_options
 from tfimg.engine.interface import Engine
 from tfimg.matrix.devices import CPU, GPU
-from tfimg.matrix.spec import EXTRA_SUFFIX, ExtraPackages, ImageSpec, with_extra_packages
+from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec
 from tfimg.project.project import Project
+from tfimg.project.source_wheels import KeptWheels, MakeWheels, Unmade
 from tfimg.publish.publisher import Publisher
 from tfimg.recipe.additions import list_missing_system_packages
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.plan import Plan
-from tfimg.recipe.requirements import select_sources, with_wheels
 from tfimg.recipe.shards import make_shard_image, predict_disk, predict_load
 from tfimg.registry.reference import parse_repository
 from tfimg.validation.report import level_words
@@ -110,50 +124,59 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         self._check_options(context)
         settings, project = self.settings(), self.project(context)
         if not self._is_many:
-            project, spec = self._find_buildable(context, project, settings)
-            plan = project.plan(spec)
+            plan = project.plan(self.find_image(context, project))
             _say_missing(context, plan.spec)
             engine = context.engines(self.builder)[0]
             self._build_one(context, Builder(project, engine, settings), plan)
             self._publish(context, project, engine, [plan.spec])
             return 0
-        specs = self.select_images(context, project)
+        specs, failed, is_confirmed = self._select_buildable(context, project)
         for spec in specs[:1]:
             _say_missing(context, spec)
         if self.recorded:
             proven = [spec for spec in specs if project.status(spec).level != Level.DECLARED]
             specs = list(choose_turn(proven, context.services.today, self.recorded))
         engines = context.engines(self.builder)
-        batch = self._build_many(context, project, engines, settings, specs)
+        batch = self._build_many(context, project, engines, settings, specs, failed, is_confirmed)
         green = {result.identifier for result in batch.results if result.is_green}
         self._publish(context, project, engines[0], [spec for spec in specs if spec.identifier in green])
         raise_for_results(batch.results, needs_all=not (self.all or self.recorded))
         return 0
 
-    def _find_buildable(self, context: Context, project: Project, settings: BuildSettings) -> tuple[Project, ImageSpec]:
-        """Return the one image, and the project with the wheels that were made of source for it."""
-        requested = self.packages[0] if self.names_packages else None
-        sources = select_sources(requested, self.find_plain_image(context, project)) if requested else ()
-        if requested and sources:
-            with self._open_maker(context, project, settings) as maker:
-                project, made = add_direct_wheels(maker, sources)
-            requested = with_wheels(requested, made)
-        return resolve_with_wheels(
-            project,
-            lambda one: self.find_image(context, one, requested),
-            lambda one: self._open_maker(context, one, settings),
-        )
+    def _select_buildable(self, context: Context, project: Project) -> tuple[list[ImageSpec], list[ImageResult], bool]:
+        """Return the images of the patterns with extra packages, and the results of those without a wheel of a source.
 
-    @contextmanager
-    def _open_maker(self, context: Context, project: Project, settings: BuildSettings) -> Iterator[WheelMaker]:
-        """Open what makes wheels of source for the one image."""
-        plain = self.find_plain_image(context, project)
-        if system := self.packages[1]:
-            plain = with_extra_packages(plain, ExtraPackages(system_packages=tuple(system)))
-        builder = Builder(project, context.engines(self.builder)[0], settings)
-        day = context.services.today if self.newest else parse_day(self.as_of, context.services.today)
-        with render_events(context) as render:
-            yield WheelMaker(builder, plain, day or plain.cutoff, render)
+        Also return whether `_confirm` was necessary: it comes before the first wheel. What is wrong with the request is
+        raised.
+        """
+        specs, failed, is_confirmed = [], [], False
+        selected = select_buildable(context, project, self.patterns, variant=self.variant)
+        make_wheels = self.wheel_maker(context, project)
+
+        def make(kept: KeptWheels, sources: Sequence[Unmade]) -> Mapping[Unmade, Path | None]:
+            nonlocal is_confirmed
+            if len(selected) > 1 and not is_confirmed:
+                builder = Builder(project, context.engines(self.builder)[0], self.settings())
+                self._confirm(context, project, builder, selected)
+                is_confirmed = True
+            return make_wheels(kept, sources)
+
+        for spec in selected:
+            try:
+                specs.append(self.add_packages(context, project, spec, self.as_of, make))
+            except (BaseImageError, BuildError, InvalidSource, NoEmulation, UnsupportedPlatform) as error:
+                failed.append(failed_result(f"{spec.identifier}{EXTRA_SUFFIX}", error))
+        return specs, failed, is_confirmed
+
+    def wheel_maker(self, context: Context, project: Project) -> MakeWheels:
+        """Return what makes wheels of sources in the first engine, which is looked for when it is needed."""
+
+        def make(kept: KeptWheels, sources: Sequence[Unmade]) -> Mapping[Unmade, Path | None]:
+            builder = Builder(project, context.engines(self.builder)[0], self.settings())
+            with render_events(context) as render:
+                return WheelMaker(builder, kept, render).make(sources)
+
+        return make
 
     def _publish(self, context: Context, project: Project, engine: Engine, specs: Sequence[ImageSpec]) -> None:
         """Publish images to --push, if it and they are named."""
@@ -244,27 +267,29 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         engines: Sequence[Engine],
         settings: BuildSettings,
         specs: Sequence[ImageSpec],
+        failed: Sequence[ImageResult],
+        is_confirmed: bool,
     ) -> BatchResult:
         settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
         with render_events(context) as on_event:
-            batch = plan_batch(project, engines, settings, specs, on_event)
-        if len(batch.plans) > 1:
-            self._confirm(context, project, batch)
+            batch = plan_batch(project, engines, settings, specs, on_event, failed)
+        if len(batch.plans) > 1 and not is_confirmed:
+            self._confirm(context, project, batch.builders[0], [plan.spec for plan in batch.plans])
         with render_events(context) as on_event:
             ended = batch.build(on_event)
         for name in self.report:
             write_atomically(Path(name), format_summary(ended, name))
-        run = _format_run(specs[0], ended.results[0]) if len(specs) == 1 else None
+        run = _format_run(specs[0], ended.results[-1]) if len(specs) == 1 else None
         text = f"{ended.summary}\nrun  {run}" if run else ended.summary
         context.print_result({"event": "summary", "identifier": None, **ended.to_json()}, text)
         return ended
 
-    def _confirm(self, context: Context, project: Project, batch: Batch) -> None:
+    def _confirm(self, context: Context, project: Project, builder: Builder, specs: Sequence[ImageSpec]) -> None:
         """Say what many images take, and ask on a terminal. Raises `Interrupted` for no."""
-        specs, packed = [plan.spec for plan in batch.plans], batch.builders[0].capabilities.accepts_layers
+        packed = builder.capabilities.accepts_layers
         images = [make_shard_image(spec, project.locks.read_predictable(spec)) for spec in specs]
         disk = predict_disk(images, bases=len({spec.base.image for spec in specs}), packed=packed)
-        free = batch.builders[0].engine.find_free_bytes()
+        free = builder.engine.find_free_bytes()
         room = f" ({free / 1e9:.0f} GB are free)" if free is not None else ""
         one = [specs[0].identifier.removesuffix(EXTRA_SUFFIX)]
         if len(self.patterns) == 1 and re.fullmatch(r"\d+(\.\d+)+", self.patterns[0]):

@@ -174,7 +174,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         packages = ExtraPackageOptions(**{key: stated[key] for key in PACKAGES if key in stated})
         spec = packages.choose_image(project, file.request())
         requested, system = packages.fit_packages(project, spec)
-        adds = bool(requested.requirements or system)
+        adds = bool(requested.requirements or requested.sources or system)
         command = replace(self, target=file.registry, patterns=(spec.identifier + EXTRA_SUFFIX * adds,))
         return with_project_file(command, context, signs=True)
 
