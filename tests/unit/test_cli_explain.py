@@ -152,6 +152,7 @@ def test_the_doctor_says_what_is_known_of_a_driver_that_fails(
     case = DoctorRequest(
         matrix=matrix, specs=tuple(specs), spec=None, present=False, builder=capabilities(),
         toolkit=toolkit(runtimes=("nvidia",)), network=HostNetwork(ca=None, netrc=None, variables={}, left_out=()),
+        indexes={}, registry={}, state=(Path("state"), 1 << 40),
         host=make_host(cards=1, module=True, smi=NoAccelerator(words, next_step="Reinstall the driver.")),
     )  # fmt: skip
     unknown = {one.name: one for one in diagnose(case)}["gpu"]
