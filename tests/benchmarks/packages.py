@@ -2,8 +2,9 @@
 
 `.venv/bin/python tests/benchmarks/packages.py [PACKAGE ...]` goes on where it stopped: it builds the pairs that have no
 verdict. `--resolve` builds none; it resolves all again, and keeps the verdicts of those that resolve to the same
-wheels. Each pair is written to `.github/benchmarks/packages.json` at once, of which the site makes a table. The suite
-imports every module of every package. Needs an engine, and the package index.
+wheels. Pairs whose wheels agree share an image; of one that is not green, each half is built again. The suite imports
+every module of every package. Results are written to `.github/benchmarks/packages.json` at once, of which the site
+makes a table. Needs an engine, and the package index.
 """
 
 import hashlib
@@ -11,22 +12,25 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from packaging.version import Version
+
 from tfimg import Builder, Event, ImageSpec, Project, Report, Request, Services, TfimgError
 from tfimg.build.builder import Validated
 from tfimg.build.source_wheels import WheelMaker, resolve_with_wheels
-from tfimg.core.errors import LockError
+from tfimg.core.errors import BuildError, InvalidSource, LockError, NetworkError
 from tfimg.core.files import write_atomically
 from tfimg.engine.interface import Engine
 from tfimg.matrix.spec import ExtraPackages, with_extra_packages
 from tfimg.recipe.additions import SYSTEM_PACKAGES
-from tfimg.recipe.lock import read_packages
+from tfimg.recipe.lock import Lock, read_packages
 
 DATA = Path(__file__).parents[2] / ".github/benchmarks/packages.json"
+MAX_TOGETHER = 8
 RELEASES = ("2.13", "2.15", "2.18", "2.21")
 PACKAGES = (
     *("pandas", "scipy", "matplotlib", "scikit-learn", "transformers", "datasets", "torch", "onnxruntime"),
@@ -46,7 +50,8 @@ class Pair:
 
     `newest` is the newest release of the image's day, None if it is taken. `debian` are the Debian packages that a
     plan advises, `sources` the packages whose wheels are made of source, `lock` a hash of all extra packages.
-    `problems` are the checks that did not pass, with reasons; None before the suite has run.
+    `problems` are the checks that did not pass, with reasons; None before the suite has run. `beside` are the packages
+    of other pairs that were in the same image. `checked` is the day on which a person confirmed the refusal.
     """
 
     package: str
@@ -61,6 +66,17 @@ class Pair:
     lock: str | None = None
     refusal: str | None = None
     problems: Sequence[str] | None = None
+    beside: Sequence[str] = ()
+    checked: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A pair that resolves, with its extra packages and the project that has the wheels made of source for it."""
+
+    pair: Pair
+    extra: ExtraPackages
+    project: Project
 
 
 def read_pairs() -> dict[tuple[str, str], Pair]:
@@ -69,8 +85,8 @@ def read_pairs() -> dict[tuple[str, str], Pair]:
     return {(one.package, one.image): one for one in pairs}
 
 
-def resolve(project: Project, engine: Engine, plain: ImageSpec, package: str) -> tuple[Project, ImageSpec | None, Pair]:
-    """Return a pair without a verdict, its image, and the project with the wheels that were made for it."""
+def resolve(project: Project, engine: Engine, plain: ImageSpec, package: str) -> Candidate | Pair:
+    """Return a pair without a verdict, as a candidate if it is not refused. Raises `NetworkError`."""
     pair = Pair(package=package, image=plain.identifier, resolved=project.services.today.isoformat())
     try:
         project, spec = resolve_with_wheels(
@@ -78,12 +94,11 @@ def resolve(project: Project, engine: Engine, plain: ImageSpec, package: str) ->
             lambda one: one.locks.add_packages(plain, [package]),
             lambda one: nullcontext(WheelMaker(Builder(one, engine), plain, plain.cutoff)),
         )
-    except LockError as error:
-        return project, None, replace(pair, refusal=str(error))
+    except (LockError, InvalidSource, BuildError) as error:
+        return replace(pair, refusal=str(error))
     extra = spec.extra or ExtraPackages()
     names = [one.name for one in read_packages({"own": extra.lock})]
-    debian = dict.fromkeys(needed for name in names for needed in SYSTEM_PACKAGES.get(name, ((), ""))[0])
-    spec = with_extra_packages(plain, replace(extra, system_packages=tuple(debian)))
+    debian = tuple(dict.fromkeys(needed for name in names for needed in SYSTEM_PACKAGES.get(name, ((), ""))[0]))
     asked = next(one for one in project.locks.list_additions(spec)[0] if one.is_asked)
     made = {wheel.name.partition("-")[0] for wheel in project.locks.local_wheels(spec, {"own": extra.lock})}
     pair = replace(
@@ -92,62 +107,101 @@ def resolve(project: Project, engine: Engine, plain: ImageSpec, package: str) ->
         uploaded=asked.uploaded.isoformat() if asked.uploaded else None,
         newest=asked.newest,
         newest_day=asked.newest_day.isoformat() if asked.newest_day else None,
-        debian=tuple(debian),
+        debian=debian,
         sources=sorted(made),
         lock=hashlib.sha256(extra.lock.encode()).hexdigest()[:16],
     )
-    return project, spec, pair
+    return Candidate(pair=pair, extra=replace(extra, system_packages=debian), project=project)
 
 
-def validate(project: Project, engine: Engine, spec: ImageSpec) -> tuple[str, ...]:
-    """Build an image, run the suite, remove the image, and return what is not green."""
+def group(candidates: Iterable[Candidate], base: Lock) -> list[list[Candidate]]:
+    """Return candidates of one release in groups that each have one version of every package, those of `base` too."""
+    versions = {one.name: one.version for one in read_packages(base)}
+    groups: list[tuple[dict[str, str], list[Candidate]]] = []
+    for one in candidates:
+        own = versions | {package.name: package.version for package in read_packages({"own": one.extra.lock})}
+        for shared, members in groups:
+            is_full = len(members) == MAX_TOGETHER or one.pair.sources or members[0].pair.sources
+            if not is_full and all(shared.get(name, version) == version for name, version in own.items()):
+                shared |= own
+                members.append(one)
+                break
+        else:
+            groups.append((own, [one]))
+    return [members for _, members in groups]
+
+
+def validate(engine: Engine, plain: ImageSpec, members: Sequence[Candidate]) -> Iterator[Pair]:
+    """Build an image of some candidates, run the suite, remove the image, and yield the pairs with their verdicts."""
+    extra = ExtraPackages(
+        requirements=tuple(one.pair.package for one in members),
+        system_packages=tuple(dict.fromkeys(name for one in members for name in one.extra.system_packages)),
+        lock="".join(dict.fromkeys(line for one in members for line in one.extra.lock.splitlines(keepends=True))),
+    )
     reports: list[Report] = []
 
     def keep(event: Event) -> None:
         if isinstance(event, Validated):
             reports.append(event.report)
 
+    problems: tuple[str, ...] = ()
     try:
-        for tag in Builder(project, engine).build(spec, keep).plan.tags:
+        built = Builder(members[0].project, engine).build(with_extra_packages(plain, extra), keep)
+        for tag in built.plan.tags:
             engine.remove(tag)
     except TfimgError as error:
+        if not reports and not isinstance(error, BuildError):
+            raise
         failed = [one for report in reports for one in report.results if one.outcome not in ("passed", "skipped")]
-        return tuple(f"{one.check}: {one.reason}" for one in failed) or (error.what,)
-    return ()
+        problems = tuple(f"{one.check}: {one.reason}" for one in failed) or (error.what,)
+    if problems and len(members) > 1:
+        half = len(members) // 2
+        yield from validate(engine, plain, members[:half])
+        yield from validate(engine, plain, members[half:])
+        return
+    for one in members:
+        beside = [other.pair.package for other in members if other is not one]
+        yield replace(one.pair, problems=problems, beside=beside)
 
 
-def write(pairs: Mapping[tuple[str, str], Pair], order: Iterable[tuple[str, str]]) -> None:
-    """Write the pairs in the order of packages and releases."""
-    listed = [asdict(pairs[key]) for key in order if key in pairs]
+def write(pairs: dict[tuple[str, str], Pair], pair: Pair) -> None:
+    """Write a pair beside those that are written, sorted by package and release."""
+    pairs[pair.package, pair.image] = pair
+    listed = sorted(pairs.values(), key=lambda one: (PACKAGES.index(one.package), Version(one.image.partition("-")[0])))
     DATA.parent.mkdir(exist_ok=True)
-    write_atomically(DATA, json.dumps(listed, indent=1) + "\n")
+    write_atomically(DATA, json.dumps([asdict(one) for one in listed], indent=1) + "\n")
+    verdict = "" if pair.problems is None else pair.problems or "green"
+    print(time.strftime("%H:%M"), pair.image, pair.package, pair.refusal or pair.version, verdict, flush=True)
 
 
 def main() -> None:
     """Resolve or build the pairs of the packages that the command line names, else of all."""
-    is_dry, packages = "--resolve" in sys.argv, [one for one in sys.argv[1:] if not one.startswith("-")] or PACKAGES
+    is_dry, named = "--resolve" in sys.argv, [one for one in sys.argv[1:] if not one.startswith("-")] or PACKAGES
     services = Services(environ=os.environ)
     # Tags of their own: others may use those of the matrix in the same engine.
     project, engine = Project(services=services, repository_override="tfimg-packages/tensorflow"), services.engine()
-    images = [project.resolve(Request(tensorflow=one, device="cpu")).spec for one in RELEASES]
-    order = [(package, spec.identifier) for package in PACKAGES for spec in images]
     pairs = read_pairs()
-    for key in order:
-        package, identifier = key
-        known = pairs.get(key)
-        if package not in packages or (not is_dry and known and (known.refusal or known.problems is not None)):
-            continue
-        began = time.monotonic()
-        plain = next(spec for spec in images if spec.identifier == identifier)
-        with_wheels, spec, pair = resolve(project, engine, plain, package)
-        if known and known.lock == pair.lock:
-            pair = replace(pair, problems=known.problems)
-        if spec and not is_dry:
-            pair = replace(pair, problems=validate(with_wheels, engine, spec))
-        pairs[key] = pair
-        write(pairs, order)
-        found = pair.refusal or f"{pair.version} {'' if pair.problems is None else pair.problems or 'green'}"
-        print(f"{time.monotonic() - began:5.0f} s  {identifier}  {package}  {found}", flush=True)
+    for release in RELEASES:
+        plain = project.resolve(Request(tensorflow=release, device="cpu")).spec
+        candidates = []
+        for package in named:
+            known = pairs.get((package, plain.identifier))
+            if not is_dry and known and (known.refusal or known.problems is not None):
+                continue
+            try:
+                found = resolve(project, engine, plain, package)
+            except NetworkError as error:
+                print(plain.identifier, package, error, flush=True)
+                continue
+            pair = found if isinstance(found, Pair) else found.pair
+            if known and (known.lock, known.refusal) == (pair.lock, pair.refusal):
+                pair = replace(pair, problems=known.problems, beside=known.beside, checked=known.checked)
+            write(pairs, pair)
+            if isinstance(found, Candidate) and pair.problems is None and not is_dry:
+                candidates.append(found)
+        for members in group(candidates, project.lock(plain)):
+            for pair in validate(engine, plain, members):
+                write(pairs, pair)
 
 
 if __name__ == "__main__":
