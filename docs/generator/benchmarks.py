@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from generator.markdown import code, escape, table
@@ -21,8 +21,12 @@ def benchmark(name: str) -> str:
 
 
 def packages() -> str:
-    """Return what became of popular packages beside releases of TensorFlow: a table, and each refusal."""
-    pairs = json.loads((find_workspace({}).root / ".github/benchmarks/packages.json").read_text())
+    """Return what became of popular packages beside releases of TensorFlow."""
+    return show_packages(json.loads((find_workspace({}).root / ".github/benchmarks/packages.json").read_text()))
+
+
+def show_packages(pairs: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of pairs, and why some are refused or fail."""
     found = {(one["package"], one["image"]): one for one in pairs}
     images = list(dict.fromkeys(one["image"] for one in pairs))
     names = dict.fromkeys(one["package"] for one in pairs)
