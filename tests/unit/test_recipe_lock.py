@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 from packaging.pylock import PackageWheel
+from uv import find_uv_bin
 
 from support.cases import cases
+from support.extra_packages import fill_index
 from support.lock_problems import find_lock_problems
+from support.package_index import package_index
 from support.paths import DATA
 from tfimg.core.errors import LockError, TfimgError
 from tfimg.core.paths import Workspace, find_workspace
@@ -23,6 +26,7 @@ from tfimg.recipe.lock import (
     HEADER,
     PART_RULES,
     LockedPackage,
+    LockQuery,
     best_wheel,
     hash_lock,
     make_installer_query,
@@ -30,6 +34,7 @@ from tfimg.recipe.lock import (
     read_packages,
     resolve_installer_lock,
     resolve_lock,
+    resolve_packages,
 )
 
 Named = Callable[[str], ImageSpec]
@@ -112,8 +117,8 @@ def test_uv_gets_every_option_that_decides_the_answer(spec: ImageSpec, uv: Path)
     resolve_lock(spec, NEWER, uv=str(uv), env={})
     words = (uv.parent / "argv").read_text().splitlines()
     assert " ".join(re.sub(r"(=|^)/.*/", r"\1", word) for word in words) == (
-        "pip compile --quiet --no-config --format=pylock.toml --no-python-downloads --output-file=pylock.toml "
-        "--python-version=3.11 --python-platform=x86_64-manylinux_2_31 --only-binary=:all: "
+        "pip compile --quiet --config-file=uv.toml --format=pylock.toml --no-python-downloads "
+        "--output-file=pylock.toml --python-version=3.11 --python-platform=x86_64-manylinux_2_31 --only-binary=:all: "
         "--exclude-newer=2024-03-23T00:00:00Z "
         "--exclude-newer-package=certifi=2026-02-01T00:00:00Z "
         "--exclude-newer-package=setuptools=2026-02-01T00:00:00Z requirements.in"
@@ -339,3 +344,15 @@ def test_the_error_for_missing_locks_names_one_command(workspace: Workspace) -> 
     with pytest.raises(LockError, match=r"`tfimg matrix lock 2\.18\.1-jupyter 2\.22\.0`"):
         workspace.require_locks([*variants, "2.22.0-cpu-py3.11-arm64"])
     workspace.require_locks(["2.15.1-cpu-py3.11"])
+
+
+def test_the_metadata_of_a_file_is_read_once_from_an_index_that_says_nothing_of_caches(tmp_path: Path) -> None:
+    with package_index() as index:
+        fill_index(index)
+        env = {"UV_DEFAULT_INDEX": f"{index.url}/simple", "UV_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
+        query = LockQuery(requirements=("left",), python="3.11", platform="linux/amd64", cutoff="2026-01-01T00:00:00Z")
+        for _ in range(2):
+            found = resolve_packages(query, uv=find_uv_bin(), env=env)
+            assert [one.name for one in found] == ["left", "shared"]
+    asked = [path for path in index.requested if path.endswith(".metadata")]
+    assert len(asked) == len(set(asked)) == 2

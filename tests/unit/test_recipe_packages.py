@@ -95,13 +95,13 @@ def test_one_requirement_among_many_is_found_with_few_resolutions(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolutions = []
-    original = packages.Resolver.find_versions
+    original = packages.Resolver.find
 
-    def counted(self: packages.Resolver, *arguments: object) -> dict[str, str]:
+    def counted(self: packages.Resolver, *arguments: object) -> Sequence[Package]:
         resolutions.append(arguments)
         return original(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(packages.Resolver, "find_versions", counted)
+    monkeypatch.setattr(packages.Resolver, "find", counted)
     many = [f"shared>=0.{number}" for number in range(400)]
     with pytest.raises(RequirementConflict, match=r"^rising 2.0 needs protobuf==4.25.3"):
         resolve(project, *many[:200], "rising==2.0", *many[200:])
@@ -200,6 +200,19 @@ def test_a_variant_moves_nothing(project: Project) -> None:
         resolver.find(["mover"])
 
 
+# Keras 2
+
+
+def test_a_package_that_needs_keras_2_without_saying_so_is_refused_beside_keras_3(project: Project) -> None:
+    with pytest.raises(RequirementConflict) as refused:
+        project.locks.add_packages(project.spec("2.16.2-cpu-py3.11"), ["tensorflow-addons"])
+    assert refused.value.what.startswith(
+        "tensorflow-addons needs Keras 2, and 2.16.2-cpu-py3.11 has Keras 3: it imports"
+    )
+    assert refused.value.next_step == "Use the image 2.15.1-cpu-py3.11, which has keras 2.15.0."
+    assert resolve(project, "tensorflow-addons") == ["tensorflow-addons==0.23.0"]
+
+
 # CUDA
 
 
@@ -248,6 +261,18 @@ def test_an_old_release_is_avoided_by_what_moves(project: Project) -> None:
 def test_a_version_that_is_named_may_be_old(project: Project) -> None:
     assert resolve(project, "bounded==1.0") == ["bounded==1.0"]
     assert resolve(project, "bounded<2") == ["bounded==1.0"]
+
+
+def test_a_plan_names_the_bound_that_forces_an_old_release(project: Project) -> None:
+    spec = project.locks.add_packages(project.spec(IMAGE), ["bounded<2", "holds"])
+    additions, notes = project.locks.list_additions(spec)
+    assert {one.name: (one.version, one.newest) for one in additions} == {
+        "bounded": ("1.0", "2.0"), "holds": ("1.0", None), "notes": ("0.1", "1.0"),
+    }  # fmt: skip
+    assert notes == (
+        "bounded 1.0 of 2022-01-01 is old, as the request names bounded<2: the newest of the day is 2.0 of 2024-03-01.",
+        "notes 0.1 of 2021-01-01 is old, as holds 1.0 needs notes<1: the newest of the day is 1.0 of 2024-02-01.",
+    )
 
 
 def test_a_version_that_is_named_may_be_newer_than_the_day(project: Project) -> None:

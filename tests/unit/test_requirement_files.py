@@ -17,6 +17,8 @@ from support.package_index import HTML, File, PackageIndex, package_index
 from support.paths import DATA
 from tfimg.core.errors import RequirementConflict, UsageError
 from tfimg.core.paths import Workspace
+from tfimg.matrix.conditions import Request
+from tfimg.project.packages import choose_image
 from tfimg.project.project import Project
 from tfimg.recipe.labels import EXTRA_LABELS
 from tfimg.recipe.requirement_files import read_requested
@@ -88,6 +90,44 @@ def test_what_a_lock_states_gives_way_to_the_image(project: Project) -> None:
     bounds = fit_image(read_files({}, "uv.lock"), spec, project.lock(spec), project.locks.find_image_of(spec))
     assert bounds.constraints == ("pandas==2.2.0", "rich==13.7.0")
     assert bounds.notes == ("These stay as the image has them: numpy 1.26.4 (==2.1.0).",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "specifier", "line"),
+    [
+        ("pyproject.toml", "[project]\nrequires-python = '>=3.9,<3.11'\n", "<3.11,>=3.9", 2),
+        ("pyproject.toml", "[tool.poetry.dependencies]\npython = '^3.9'\n", "<4,>=3.9", 2),
+        ("environment.yml", "dependencies:\n  - python=3.10.4\n", "==3.10.*", 2),
+        ("environment.yml", "dependencies:\n  - python>=3.8,<3.10\n", "<3.10,>=3.8", 2),
+        ("conda.txt", "# Name Version\npython=3.9.18=h1\n", "==3.9.*", 2),
+        ("Pipfile", "[requires]\npython_version = '3.9'\n", "==3.9.*", 2),
+        ("Pipfile.lock", '{"_meta": {"requires": {"python_version": "3.9"}}}', "==3.9.*", 1),
+        ("poetry.lock", "[metadata]\npython-versions = '>=3.9,<3.12'\n", "<3.12,>=3.9", 2),
+        ("uv.lock", "requires-python = '==3.10.*'\n", "==3.10.*", 1),
+    ],
+)
+def test_a_file_says_which_python_it_is_for(name: str, text: str, specifier: str, line: int) -> None:
+    (found,) = read_files({name: text}, name).pythons
+    assert (found.specifier, found.place) == (specifier, f"{name}, line {line}")
+    assert [found.allows(f"3.{minor}") for minor in (7, 13)] == [False, specifier.startswith("<4")]
+
+
+@pytest.mark.parametrize("text", ["three", "===3.10", "[1]"])
+def test_what_is_no_version_says_nothing_of_python(text: str) -> None:
+    assert read_files({"environment.yml": f"dependencies:\n  - python={text}\n"}, "environment.yml").pythons == ()
+
+
+def test_the_python_of_a_file_chooses_the_image_if_there_is_one(project: Project) -> None:
+    def choose(stated: str, python: str | None = None) -> tuple[str, tuple[str, ...]]:
+        requested = read_files({"environment.yml": f"dependencies: [tensorflow=2.15.1, {stated}]"}, "environment.yml")
+        spec = choose_image(project, Request(device="cpu", python=python), requested)
+        return spec.python, fit_image(requested, spec, project.lock(spec), project.locks.find_image_of(spec)).notes[2:]
+
+    said = "environment.yml, line 1 is for Python ==3.{}.*, and the image has Python 3.{}."
+    assert choose("python=3.10") == ("3.10", ())
+    assert choose("python=3") == ("3.11", ())
+    assert choose("python=3.6") == ("3.11", (said.format(6, 11),))
+    assert choose("python=3.10", python="3.9") == ("3.9", (said.format(10, 9),))
 
 
 def test_a_cut_line_shows_no_password() -> None:

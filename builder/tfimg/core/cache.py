@@ -37,7 +37,8 @@ def write_cache(file: Path, key: str, value: Any) -> None:
     """Keep a result of plain JSON values, if the file can be written."""
     text = json.dumps(value)
     with suppress(OSError):
-        write_atomically(file, f"{_seal(key, text.encode()).decode()}\n{text}")
+        if len(text) < MAX_BYTES - 100:
+            write_atomically(file, f"{_seal(key, text.encode()).decode()}\n{text}")
 
 
 def _seal(key: str, text: bytes) -> bytes:

@@ -129,9 +129,13 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
     if "json" in kind:
         page = parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
         files = [file for file in page.files if _is_wheel(file.get("filename"))]
-        sources = [found for file in page.files if (found := _parse_source(file.get("filename"), file, response.url))]
+        others = [file for file in page.files if not str(file.get("filename")).endswith(".whl")]
+        sources = [found for file in others if (found := _parse_source(file.get("filename"), file, response.url))]
+        # Joining takes half of the time, and most addresses are whole.
+        bases = [None if "://" in str(file.get("url")) else response.url for file in files]
         try:
-            return [DistributionPackage.from_json_data(file, base_url=response.url) for file in files], sources
+            listed = zip(files, bases, strict=True)
+            return [DistributionPackage.from_json_data(file, base_url=base) for file, base in listed], sources
         except ValidationError as error:
             raise ValueError(f"a file is invalid: {describe_problem(error)}") from None
     if "html" not in kind:
@@ -364,7 +368,9 @@ class ProjectPage:
 
 
 class Index:
-    """The package index at `url`. Every method raises `NetworkError` if it cannot be reached or read.
+    """The package index at `url`, without its credentials.
+
+    Every method raises `NetworkError` if it cannot be reached or read.
 
     Threads may share it; in one whose work was cancelled, requests raise `Interrupted`.
 
@@ -381,7 +387,7 @@ class Index:
         parts = urlsplit(url)
         named = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
         self._auth = named or get_netrc_auth(url)
-        self._url = _without_credentials(url).rstrip("/")
+        self.url = _without_credentials(url).rstrip("/")
         self._retries = RetryPolicy(attempts=attempts)
         self._pages: dict[str, ProjectPage] = {}
         self._page_locks: dict[str, threading.Lock] = {}
@@ -471,7 +477,7 @@ class Index:
         with page_lock:
             if name not in self._pages:
                 try:
-                    wheels, sources = read_page(self.get(f"{self._url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
+                    wheels, sources = read_page(self.get(f"{self.url}/{name}/", {"Accept": ACCEPT_JSON_PREFERRED}))
                     found = (wheel for file in wheels if (wheel := _parse_wheel(file)))
                     self._pages[name] = ProjectPage(
                         exists=True,
@@ -493,8 +499,8 @@ class Index:
         for _ in range(MAX_REDIRECTS + 1):
             url = _without_credentials(url)
             scheme = urlsplit(url).scheme
-            if scheme not in ("http", "https") or (scheme == "http" and self._url.startswith("https:")):
-                raise ValueError(f"it names {url}, which is not reached by {urlsplit(self._url).scheme}")
+            if scheme not in ("http", "https") or (scheme == "http" and self.url.startswith("https:")):
+                raise ValueError(f"it names {url}, which is not reached by {urlsplit(self.url).scheme}")
             auth = self._auth if _origin(url) == self._origin else None
             response = retry_request(
                 self._session, "GET", url, self._retries, headers=headers, timeout=TIMEOUT_SECONDS, auth=auth
@@ -529,6 +535,8 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
 
 
 def _without_credentials(url: str) -> str:
+    if "@" not in url and "#" not in url:  # one of thousands on a page
+        return url
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
 

@@ -325,6 +325,14 @@ class Constraint(Facts):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NeedsKeras2(Facts):
+    """A package whose import fails beside Keras 3, which its metadata does not say."""
+
+    reason: Sentence
+    until: VersionText | None = fact(default=None, description="First release that works beside Keras 3, if one does")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LeftOut(Facts):
     """Requirements of `[and-cuda]` that images do not carry."""
 
@@ -443,6 +451,9 @@ class Matrix(Facts):
     fixed: dict[PackagePattern, Sentence] = fact(
         default={"*": "this matrix does not say which packages may move"},
         description="Patterns of packages that extra packages do not move, and why; none: no package moves",
+    )
+    keras_2: dict[PackageText, NeedsKeras2] = fact(
+        default={}, description="Packages that need Keras 2 without saying so in their metadata"
     )
     accepted_risks: tuple[AcceptedRisk, ...] = fact(
         default=(), description="Vulnerabilities that images keep for now, and why"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tfimg.custom.image import GivenFacts
     from tfimg.recipe.additions import Addition
-    from tfimg.recipe.conflicts import OldRelease
+    from tfimg.recipe.ages import OldRelease
     from tfimg.recipe.packages import Resolver
     from tfimg.recipe.releases import Releases
     from tfimg.recipe.requirements import FindImage, Requested
@@ -202,6 +202,7 @@ class Locks:
 
         Raises as `add_packages`, and `LockError` for a wheel whose hash is not stated.
         """
+        from tfimg.recipe.ages import find_recent
         from tfimg.recipe.packages import name_of
         from tfimg.recipe.requirements import check_hashes, find_foreign, without_foreign
 
@@ -209,7 +210,7 @@ class Locks:
         while requested.requirements and not text:
             resolver = replace(self.resolver(spec, self.find(spec), as_of), constraints=requested.constraints)
             try:
-                found = resolver.find(requested.requirements)
+                found = find_recent(resolver, self.releases(resolver), requested.requirements)
             except errors.LockError as error:
                 pins = [one for one in requested.pinned if name_of(one) not in resolver.versions]
                 systems = find_foreign(self.services.index(), pins[:MAX_PAGES])
@@ -235,7 +236,7 @@ class Locks:
     ) -> str:
         """Return the requirement file of extra packages. Raises `RequirementConflict` for old releases; `LockError`."""
         from tfimg.recipe.additions import require_one_cuda
-        from tfimg.recipe.conflicts import find_old_releases, take_newer_releases
+        from tfimg.recipe.ages import find_old_releases, take_newer_releases
         from tfimg.recipe.packages import name_of
 
         versions: dict[str, str] = {package.name: str(package.version) for package in found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,18 +34,33 @@ from tfimg.recipe.requirements import (
 def choose_image(project: Project, request: Request, requested: Requested) -> ImageSpec:
     """Return the image of a request whose TensorFlow the requirements allow.
 
-    Without a release in the request, it is the newest that is allowed and excludes none of the other requirements, else
-    the newest that is allowed. Raises `ResolutionError`, and `UsageError` for options that contradict the requirements.
+    Without a Python in the request, it has that of the files if there is such an image. Raises `ResolutionError`, and
+    `UsageError` for options that contradict the requirements.
     """
     allowed = [spec for spec in project.specs if allows_release(requested, spec)]
+    if request.python is None and requested.pythons:
+        fitting = [spec for spec in allowed if all(one.allows(spec.python) for one in requested.pythons)]
+        with suppress(ResolutionError, ValueError):
+            return _choose_release(project, request, requested, fitting)
     if not any(find_tensorflow(requested, spec) for spec in project.specs):
         return project.resolve(request).spec
     try:
-        found = resolve(project.matrix, allowed, request).spec
+        return _choose_release(project, request, requested, allowed)
     except (ResolutionError, ValueError):
         _refuse_release(project, request, requested, allowed)
         raise
-    if request.tensorflow is not None:
+
+
+def _choose_release(
+    project: Project, request: Request, requested: Requested, allowed: Sequence[ImageSpec]
+) -> ImageSpec:
+    """Return the image of a request among the allowed ones.
+
+    Without a release in the request, it is the newest that excludes none of the requirements, else the newest. Raises
+    `ResolutionError` and `ValueError`.
+    """
+    found = resolve(project.matrix, allowed, request).spec
+    if request.tensorflow is not None or not any(find_tensorflow(requested, spec) for spec in project.specs):
         return found
     # The newest release first.
     for release in sorted({spec.tensorflow for spec in allowed}, key=Version, reverse=True):

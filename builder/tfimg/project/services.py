@@ -186,7 +186,7 @@ class Services:
 
         key = python, platform
         if key not in self._releases:
-            self._releases[key] = Releases(indexes=self.indexes, python=python, platform=platform)
+            self._releases[key] = Releases(indexes=self.indexes, python=python, platform=platform, cache=self.cache)
         return self._releases[key]
 
     @cached_property

@@ -6,15 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from packaging.requirements import Requirement
+
+from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError, RequirementConflict
 from tfimg.core.text import list_first
+from tfimg.index.client import make_environment, select_requirements
 from tfimg.matrix.devices import CPU
+from tfimg.matrix.schema import PROCESSORS
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.conflicts import find_old_releases
+from tfimg.recipe.ages import MAX_AGE_DAYS, OldRelease, find_old_releases
 from tfimg.recipe.cuda import find_cuda_copies, is_for_cuda, list_cpu_builds
 from tfimg.recipe.lock import Lock, read_packages
 from tfimg.recipe.packages import find_moved, name_of
-from tfimg.recipe.releases import Releases
+from tfimg.recipe.releases import MAX_PAGES, Releases
 
 MAX_NAMED = 5  # packages that a note names
 
@@ -24,7 +29,7 @@ class Addition:
     """A package that extra packages bring; days and sizes are None if the index does not state them.
 
     `before` is the version that the image has without it, `fix` what that version fixed. `newest` is the newest release
-    of the day for the image's Python, if that differs.
+    of the day for the image's Python, if that differs; `bound` is what excludes it, of a release that is long ago.
     """
 
     name: str
@@ -36,6 +41,7 @@ class Addition:
     fix: str | None = None
     newest: str | None = None
     newest_day: date | None = None
+    bound: str | None = None
 
 
 def list_additions(spec: ImageSpec, lock: Lock, releases: Releases, day: date) -> tuple[Addition, ...]:
@@ -50,10 +56,12 @@ def list_additions(spec: ImageSpec, lock: Lock, releases: Releases, day: date) -
     moved = {one.name: one for one in find_moved(lock, spec.extra.lock)}
     sizes: dict[str, int | None] = {}
     newest: dict[str, tuple[str, date | None]] = {}
+    bounds: dict[str, str] = {}
     try:
         found = {one.name: one.version for one in packages}
-        old = find_old_releases(releases, spec, found, spec.extra.requirements, day)
+        old = find_old_releases(releases, spec, found, (), day)
         newest = {one.name: (one.newest, one.newest_day) for one in old}
+        bounds = _find_bounds(spec, releases, found, [one for one in old if one.days > MAX_AGE_DAYS])
         sizes = {one.name: releases.find_size(one.name, one.version, one.sha256) for one in packages}
     except NetworkError:
         pass
@@ -68,9 +76,32 @@ def list_additions(spec: ImageSpec, lock: Lock, releases: Releases, day: date) -
             fix=moved[one.name].fix if one.name in moved else None,
             newest=newest.get(one.name, (None, None))[0],
             newest_day=newest.get(one.name, (None, None))[1],
+            bound=bounds.get(one.name),
         )
         for one in packages
     )
+
+
+def _find_bounds(
+    spec: ImageSpec, releases: Releases, found: Mapping[str, str], old: Sequence[OldRelease]
+) -> dict[str, str]:
+    """Return in words what excludes the newest release of each old one: the request, or another package of it."""
+    if not old or spec.extra is None:
+        return {}
+    environment = make_environment(spec.python, PROCESSORS[spec.platform])
+    packages = [*found.items(), (spec.package, spec.tensorflow)]
+    requires = map_in_threads(lambda one: releases.read_requirements(*one) or (), packages, MAX_PAGES)
+    needs = [(one, select_requirements(listed, environment)) for one, listed in zip(packages, requires, strict=True)]
+    bounds: dict[str, str] = {}
+    for one in old:
+        named = (text for text in spec.extra.requirements if name_of(text) == one.name)
+        stated = [f"the request names {text}" for text in named if one.newest not in Requirement(text).specifier]
+        for (name, version), listed in needs:
+            if one.name in listed and one.newest not in listed[one.name]:
+                stated.append(f"{name} {version} needs {one.name}{listed[one.name]}")
+        if stated:
+            bounds[one.name] = stated[0]
+    return bounds
 
 
 # CUDA
@@ -124,7 +155,13 @@ rasterio 1.4.4, opencv-python 4.9.0.80), or programs that the package starts, as
 def list_addition_notes(spec: ImageSpec, additions: Sequence[Addition]) -> tuple[str, ...]:
     """Return what to know of the extra packages of an image, in sentences."""
     names = [one.name for one in additions]
-    return (*_list_fixes(additions), *_list_cuda(spec, additions), *list_missing_system_packages(spec, names))
+    old = [
+        f"{one.name} {one.version} of {one.uploaded} is old, as {one.bound}: the newest of the day is {one.newest} of "
+        f"{one.newest_day}."
+        for one in additions
+        if one.bound
+    ]
+    return (*old, *_list_fixes(additions), *_list_cuda(spec, additions), *list_missing_system_packages(spec, names))
 
 
 def _list_fixes(additions: Iterable[Addition]) -> Iterable[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -19,39 +18,38 @@ from packaging.version import Version
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.events import InfoEvent, OnEvent, ignore
-from tfimg.core.text import list_first
+from tfimg.core.text import escape_unprintable, list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
-from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.ages import OldRelease, find_old_releases, find_recent, is_for_later
 from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, is_for_cuda
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
 from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
-from tfimg.recipe.releases import PackageRelease, Releases, list_pythons, select_names
+from tfimg.recipe.releases import MAX_PAGES, PackageRelease, Releases, list_pythons, select_names
 from tfimg.recipe.requirements import WITH_SOURCE
 
-if TYPE_CHECKING:
-    from packaging.pylock import Package
-
-MAX_SECONDS = 20
+MAX_SECONDS = 30
 """Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
 
-MAX_END = 28  # seconds after which the last one is stopped
+MAX_END = 45  # seconds after which the last one is stopped
 
-SAY_AFTER = 5  # seconds without a word
 MAX_LISTED = 5  # conflicts in one message
 MAX_FIXES = 3  # ways out in one message
+MAX_PYTHON = 100  # characters of a Requires-Python
 MAX_WALK = 80  # packages whose requirements are read to find one without a wheel
+MAX_COMPANIONS = 65  # releases that are looked at to find the one for a TensorFlow. TensorFlow Text has 61
 MAX_IMAGES = 4  # images that are tried
-MAX_AGE_DAYS = 365
-"""Days by which a release that a request takes without naming its version may be older than the newest of the day."""
-
 LEAVE_OUT = "leave out "
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 FindImages = Callable[[str, str], Iterator[Resolver]]
 """Name and specifier of a package → the images that are locked with such a version, the closest one first."""
+
+
+TryAttempt = Callable[[], "_Attempt | None"]
+"""Returns a way out, None if it does not work."""
 
 
 class _TimeIsUp(Exception):
@@ -84,7 +82,7 @@ class _Problem:
     """
 
     what: str
-    attempts: Sequence[Callable[[], _Attempt | None]] = ()
+    attempts: Sequence[TryAttempt] = ()
     change: Callable[[], _Attempt] | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
@@ -106,15 +104,21 @@ def explain_conflict(
     """
     old = cause if isinstance(cause, OldRelease) else None
     newest = f"{old.name}=={old.newest}" if old else None
+    wanted = list(requirements)
+    for place, one in enumerate(map(Requirement, requirements)):
+        if old and name_of(str(one)) == old.name:
+            one.specifier = SpecifierSet(f"=={old.newest}")
+            wanted[place] = newest = str(one)
     search = _Search(
         resolver=resolver,
-        requirements=tuple(newest if old and newest and name_of(one) == old.name else one for one in requirements),
+        asked=tuple(requirements),
+        requirements=tuple(wanted),
         releases=releases,
         find_images=find_images,
-        report=on_event,
         started=started,
         old=old,
     )
+    on_event(InfoEvent(text="Looking for what does not fit, and for what would"))
     try:
         problems = search.find_problems(first=newest)
     except (_TimeIsUp, NetworkError):
@@ -125,121 +129,20 @@ def explain_conflict(
     return search.refuse(problems, cause if isinstance(cause, LockError) else None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OldRelease:
-    """A release that a resolution takes, although the day has a newer one that supports the image's Python.
-
-    `specifier` is what the request names for the package, None for a package that only others need. `is_companion`: it
-    says itself that it is made for the image's TensorFlow, as releases of TensorFlow Text do.
-    """
-
-    name: str
-    version: str
-    uploaded: date | None
-    newest: str
-    newest_day: date | None
-    specifier: str | None
-    is_companion: bool = False
-
-    @property
-    def days(self) -> int:
-        """How many days older than the newest release it is; 0 where the index states no days."""
-        return (self.newest_day - self.uploaded).days if self.newest_day and self.uploaded else 0
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether a request without a version must not end in it."""
-        is_old = self.days > MAX_AGE_DAYS and not self.is_companion
-        return self.specifier == "" and (is_old or Version(self.version).is_prerelease)
-
-    def describe(self) -> str:
-        """Return the release and the newest one in words."""
-        newest = f"the newest of the day is {self.newest} of {self.newest_day}"
-        return f"{self.name} {self.version} of {self.uploaded}; {newest}"
-
-
-def find_old_releases(
-    releases: Releases, spec: ImageSpec, found: Mapping[str, str], requirements: Iterable[str], day: date
-) -> tuple[OldRelease, ...]:
-    """Return the releases among `found` versions that are older than the newest of a day, the oldest first.
-
-    Those that a request bounds are compared with the newest that the bounds allow. Raises `NetworkError`.
-    """
-    named: dict[str, SpecifierSet] = {}
-    for one in map(Requirement, requirements):
-        named[name_of(str(one))] = named.get(name_of(str(one)), SpecifierSet()) & one.specifier
-    releases.prefetch(found)
-    old = []
-    for name, version in found.items():
-        here = releases.find(name, version)
-        newest = releases.find_newest(name, named.get(name, SpecifierSet()), day)
-        if here is None or newest is None or newest.version <= here.version:
-            continue
-        old.append(
-            OldRelease(
-                name=name,
-                version=version,
-                uploaded=here.uploaded,
-                newest=str(newest.version),
-                newest_day=newest.uploaded,
-                specifier=str(named[name]) if name in named else None,
-                is_companion=name in named and _is_companion(releases, spec, name, version),
-            )
-        )
-    return tuple(sorted(old, key=lambda one: (-one.days, one.name)))
-
-
-def take_newer_releases(
-    resolver: Resolver, releases: Releases, requirements: Sequence[str], found: Sequence[Package]
-) -> tuple[Sequence[Package], OldRelease | None]:
-    """Return what a request resolves to, without releases of long ago of packages that only others need.
-
-    uv keeps what the image has, and may take an old release for it. Also return the first that it has to take because
-    of what does not move. Raises `NetworkError`.
-    """
-    known = {name_of(one) for one in requirements} | resolver.versions.keys()
-    others = {str(one.name): str(one.version) for one in found if one.name not in known}
-    listed = find_old_releases(releases, resolver.spec, others, (), resolver.day)
-    free = [name for name in resolver.versions if not resolver.is_held(name, [name])]
-
-    def ask(one: OldRelease) -> str:
-        for answer, names in (("avoidable", ()), ("forced", free)):
-            try:
-                resolver.find((*requirements, f"{one.name}=={one.newest}"), names)
-                return answer
-            except LockError:
-                continue
-        return "bounded by the request"
-
-    old = [one for one in listed if one.days > MAX_AGE_DAYS][:MAX_LISTED]
-    answers = list(zip(old, map_in_threads(ask, old, MAX_RESOLUTIONS), strict=True))
-    newer = tuple(f"{one.name}>={one.newest}" for one, answer in answers if answer == "avoidable")
-    if newer:
-        with suppress(LockError):
-            found = replace(resolver, constraints=(*resolver.constraints, *newer)).find(requirements)
-    return found, next((one for one, answer in answers if answer == "forced"), None)
-
-
-def _is_companion(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:
-    """Return whether a release requires the image's TensorFlow, and none of any time to come."""
-    environment = make_environment(spec.python, PROCESSORS[spec.platform])
-    bounds = select_requirements(releases.read_requirements(name, version) or (), environment)
-    found = (bounds[one] for one in (ALIAS, spec.package) if one in bounds)
-    return any(one.contains(spec.tensorflow, prereleases=True) and not one.contains("999") for one in found)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to."""
+    """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to.
+
+    `requirements` are those that are `asked`, with the newest release in place of `old`.
+    """
 
     resolver: Resolver
+    asked: tuple[str, ...]
     requirements: tuple[str, ...]
     releases: Callable[[Resolver], Releases]
     find_images: FindImages
-    report: OnEvent
     started: float
     old: OldRelease | None = None
-    _said: list[str] = field(default_factory=list)
     _resolved: dict[tuple[object, ...], dict[str, str] | None] = field(default_factory=dict)
 
     # Answers
@@ -256,8 +159,8 @@ class _Search:
         default = f"Loosen or leave out {'the requirement' if len(problems) == 1 else 'these requirements'}."
         if problems and not problems[0].attempts and error is not None:
             default = f"{default[:-1]}; the object of --json has what uv says as `proof`."
-        if self.old and not fixes:
-            fixes = [attempt.text for attempt in self._find_fixes([self._take_old(self.old)])]
+        if not fixes and (old := self._find_old()):
+            fixes = [f"write {' and '.join(old)} to take the old release all the same"]
         step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
         if len(fixes) > 1:
             step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
@@ -269,38 +172,38 @@ class _Search:
             refusal.details = {"proof": error.what}
         return refusal
 
-    def _take_old(self, old: OldRelease) -> _Problem:
-        pin = f"{old.name}=={old.version}"
-        others = tuple(one for one in self.requirements if name_of(one) != old.name)
-        named = (*others, pin)
-        text = f"write {pin} to take the old release all the same"
-        return _Problem(what="", attempts=[lambda: _Attempt(text=text, requirements=named, resolver=self.resolver)])
+    def _find_old(self) -> list[str]:
+        """Return the releases that the request would take if their age were no reason to refuse them."""
+        resolver = self.resolver
+        try:
+            found = replace(resolver, timeout=self._seconds_left()).find(self.asked)
+            versions: dict[str, str] = {package.name: str(package.version) for package in found}
+            old = find_old_releases(self.releases(resolver), resolver.spec, versions, self.asked, resolver.day)
+        except (LockError, NetworkError, TimeoutError, _TimeIsUp):
+            return []
+        return [f"{one.name}=={one.version}" for one in old if one.is_refused and one.name not in resolver.versions]
 
     def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[_Attempt]:
         """Yield the ways out that resolve with the whole request, the nearest first."""
         attempts = [attempt for problem in problems for attempt in problem.attempts]
         found: list[str] = []
-        if len(problems) > 1:
-            try:
-                combined = self._try(lambda: self._combine(problems))
-            except (_TimeIsUp, NetworkError):
-                return
-            if combined:
-                yield combined
-                return
+        if len(problems) > 1 and (combined := self._try(lambda: self._combine(problems))):
+            yield combined
+            return
         for start in range(0, len(attempts), MAX_RESOLUTIONS):
-            try:
-                tried = list(map_in_threads(self._try, attempts[start : start + MAX_RESOLUTIONS], MAX_RESOLUTIONS))
-            except (_TimeIsUp, NetworkError):
-                return
+            tried = map_in_threads(self._try, attempts[start : start + MAX_RESOLUTIONS], MAX_RESOLUTIONS)
             for attempt in filter(None, tried):
                 if attempt.text not in found and len(found) < MAX_FIXES:
                     found.append(attempt.text)
                     yield attempt
 
-    def _try(self, attempt: Callable[[], _Attempt | None]) -> _Attempt | None:
-        made = attempt()
-        return made if made and self._works(made) else None
+    def _try(self, attempt: TryAttempt) -> _Attempt | None:
+        """Return a way out; None if it does not work, or if nothing is known of it in time."""
+        try:
+            made = attempt()
+            return made if made and self._works(made) else None
+        except (_TimeIsUp, NetworkError):
+            return None
 
     def _works(self, attempt: _Attempt) -> bool:
         """Return whether a whole request resolves, and to no release that would be refused."""
@@ -350,9 +253,7 @@ class _Search:
         changed = tuple(other if one == requirement else one for one in self.requirements)
         return lambda: _Attempt(text=text, requirements=tuple(filter(None, changed)), resolver=self.resolver)
 
-    def _at_image(
-        self, name: str, specifier: str, since: date | None = None
-    ) -> Sequence[Callable[[], _Attempt | None]]:
+    def _at_image(self, name: str, specifier: str, culprit: str, since: date | None = None) -> Sequence[TryAttempt]:
         """Return the request on the closest image of a day on that has such a version of a package, and resolves."""
 
         def attempt() -> _Attempt | None:
@@ -360,19 +261,48 @@ class _Search:
             for image in islice(images, MAX_IMAGES):
                 text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
                 # What is pinned to a release of a later day needs others of that day, or of later ones.
-                is_late = self._pinned_day is not None and self._pinned_day > image.day
-                for day in (self._pinned_day, image.today) if is_late else (image.as_of,):
-                    option = "--newest" if day == image.today else f"--as-of {day}"
-                    made = _Attempt(
-                        text=f"{text}, with {option}" if is_late else text,
-                        requirements=self.requirements,
-                        resolver=replace(image, as_of=day),
-                    )
-                    if self._works(made):
+                late = [self._pinned_day] if self._pinned_day and self._pinned_day > image.day else [image.as_of]
+                for day in dict.fromkeys([*late, image.today]):
+                    if made := self._move(text, replace(image, as_of=day), culprit):
                         return made
             return None
 
         return (attempt,)
+
+    def _move(
+        self, text: str, resolver: Resolver, culprit: str, missing: Mapping[str, str] = NOTHING
+    ) -> _Attempt | None:
+        """Return the request with what it needs of packages that only their names move, if it resolves then.
+
+        Also with wheels of what the index has as source, of `missing` packages at least.
+        """
+        search, versions = replace(self, resolver=resolver), resolver.versions
+        has_wheel = search._find_newest(culprit) or self._is_local(culprit) or name_of(culprit) in (*missing, *versions)
+        if not has_wheel or search._find_outside(culprit):
+            return None
+        free = [name for name in versions if not search._is_the_image(name)]
+        resolver = replace(resolver, promised=tuple(missing.items()))
+        wanted = tuple(dict.fromkeys((*self.requirements, culprit)))  # others may need it
+        found = self._resolve(wanted, free, resolver=resolver)
+        if found is None and not missing and (missing := search._find_without_wheel(culprit)[0]):
+            resolver = replace(resolver, promised=tuple(missing.items()))
+            found = self._resolve(wanted, free, resolver=resolver)
+        if found is None:
+            return None
+        moved = [name for name in found if versions.get(name, found[name]) != found[name]]
+        pins = tuple(f"{name}=={found[name]}" for name in moved if resolver.is_held(name, self.requirements))
+        option = "--newest" if resolver.day == resolver.today else f"--as-of {resolver.day}"
+        is_other_day = resolver.as_of is not None and resolver.as_of != self.resolver.as_of
+        parts = [f"{text}, with {option}" if is_other_day else text] if text else []
+        if is_other_day and not text:
+            parts = [f"allow later releases with {option}"]
+        if pins:
+            parts.append(f"add {','.join(pins)} to the request, which TensorFlow's own metadata allows")
+        if files := {one: version for one, version in resolver.promised if one in found}:
+            parts.append(_describe_wheels(files))
+        made = _Attempt(text=", and ".join(parts), requirements=(*self.requirements, *pins), resolver=resolver)
+        self._resolved[self._key(resolver, made.requirements)] = found  # it proves the request with the pins too
+        return made
 
     @cached_property
     def _pinned_day(self) -> date | None:
@@ -427,11 +357,13 @@ class _Search:
         version = self.resolver.versions.get(name)
         if version is not None and wanted.specifier.contains(version, prereleases=True):
             return None
+        if problem := self._find_keras_2(requirement):
+            return problem
         plain = self._replace(requirement, wanted.name, f"write {wanted.name} without a version")
         if version is not None and self.resolver.is_held(name, [requirement]):
             return _Problem(
                 what=f"{requirement} conflicts with {name} {version} of the image itself.",
-                attempts=(*self._at_image(name, str(wanted.specifier)), plain),
+                attempts=(*self._at_image(name, str(wanted.specifier), requirement), plain),
                 change=plain,
             )
         listed = self.releases(self.resolver).read(name)
@@ -442,12 +374,31 @@ class _Search:
                 return _Problem(
                     what=f"{requirement} conflicts with TensorFlow {spec.tensorflow}, which needs {name}{bound}; the "
                     f"image has {version}.",
-                    attempts=(plain, *self._at_image(name, str(wanted.specifier))),
+                    attempts=(plain, *self._at_image(name, str(wanted.specifier), requirement)),
                     change=plain,
                 )
         if listed is None:
             return None if self._is_local(requirement) else self._describe_unknown(requirement)
         return None if self._is_local(requirement) else self._describe_releases(requirement, listed, matching)
+
+    def _find_keras_2(self, requirement: str) -> _Problem | None:
+        """Return the problem of a package that needs Keras 2 without saying so, in an image with Keras 3."""
+        wanted, spec = Requirement(requirement), self.resolver.spec
+        one = dict(spec.keras_2).get(name_of(requirement))
+        if one is None:
+            return None
+        newer = f"{wanted.name}>={one.until}"
+        listed = self.releases(self.resolver).read(wanted.name) or ()
+        both = wanted.specifier & SpecifierSet(f">={one.until}" if one.until else "<0")
+        if any(both.contains(release.version) for release in listed):
+            return None
+        return _Problem(
+            what=f"{requirement} needs Keras 2, and {spec.identifier} has Keras 3: it {one.reason}.",
+            attempts=(
+                *([self._replace(requirement, newer, f"write {newer}")] if one.until else []),
+                *self._at_image("keras", "<3", requirement),
+            ),
+        )
 
     def _is_local(self, requirement: str) -> bool:
         """Return whether a folder of --find-links may have it."""
@@ -476,13 +427,21 @@ class _Search:
         where = f"Python {spec.python} on {spec.platform}"
         usable = [one for one in matching if one.fits and one.supports_python]
         # The same release of TensorFlow on another Python.
-        others = self._at_image(ALIAS, f"=={spec.tensorflow}") if any(one.pythons for one in matching) else ()
+        is_of_pythons = any(one.pythons or not one.supports_python for one in matching)
+        others = self._at_image(ALIAS, f"=={spec.tensorflow}", requirement) if is_of_pythons else ()
         if usable:
             early = [one for one in usable if one.usable is None or one.usable <= day]
             if early or is_exact(requirement):
                 return None
             first = min(usable, key=lambda one: one.usable or date.max)
             what = f"{requirement} has no release that fits as of {self.day}: {first.version} is of {first.usable}."
+            there = [one for one in matching if one.is_there(day) and not one.version.is_prerelease]
+            if there and there[0].python and not any(one.supports_python for one in there):
+                needed = escape_unprintable(there[0].python)[:MAX_PYTHON]
+                what = (
+                    f"{requirement} has no release for Python {spec.python} as of {self.day}: {there[0].version} needs "
+                    f"Python {needed}."
+                )
             early = [one for one in matching if one.pythons and one.uploaded and one.uploaded <= day]
             if early:
                 newest = next((one for one in early if not one.version.is_prerelease), early[0])
@@ -495,7 +454,7 @@ class _Search:
             if self._resolve([requirement], resolver=today.resolver) is None:
                 beyond = today._explain_one(requirement)
                 return _Problem(what=f"{what} {beyond.what}", attempts=(*others, *beyond.attempts))
-            newer = self._at_image(ALIAS, f">{spec.tensorflow}", first.usable)
+            newer = self._at_image(ALIAS, f">{spec.tensorflow}", requirement, first.usable)
             return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
         newest = matching[0]
         with_wheels = [one for one in matching if one.has_wheels]
@@ -511,7 +470,9 @@ class _Search:
                 change=out,
             )
         if not any(one.supports_python for one in matching):
-            return _Problem(what=f"{requirement} has no release for {where}.", attempts=(out,))
+            needed = escape_unprintable(newest.python)[:MAX_PYTHON]
+            what = f"{requirement} has no release for {where}: {newest.version} needs Python {needed}."
+            return _Problem(what=what, attempts=(*others, out))
         return self._describe_without_wheel(requirement, {name_of(requirement): str(present.version)})
 
     def _describe_without_wheel(self, requirement: str, missing: Mapping[str, str]) -> _Problem:
@@ -521,9 +482,7 @@ class _Search:
         text = _describe_wheels(missing)
         promising = replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
         later = [one for one in (self._usable_day(one) for one in missing) if one]
-        attempts: list[Callable[[], _Attempt | None]] = [
-            lambda: _Attempt(text=text, requirements=self.requirements, resolver=promising)
-        ]
+        attempts: list[TryAttempt] = [lambda: _Attempt(text=text, requirements=self.requirements, resolver=promising)]
         if len(later) == len(missing):
             attempts += self._later(max(later))
         return _Problem(
@@ -538,8 +497,8 @@ class _Search:
         listed = self.releases(self.resolver).read(name) or ()
         return min((one.usable for one in listed if one.usable and one.supports_python), default=None)
 
-    def _later(self, day: date | None) -> Sequence[Callable[[], _Attempt | None]]:
-        """Return the request as of a later day, else as of today."""
+    def _later(self, day: date | None, missing: Mapping[str, str] = NOTHING) -> Sequence[TryAttempt]:
+        """Return the request as of a later day, else as of today, with wheels of `missing` packages."""
         today = self.resolver.today
         if self.resolver.day >= today:
             return ()
@@ -547,10 +506,10 @@ class _Search:
         def attempt() -> _Attempt | None:
             for one in dict.fromkeys(filter(None, (day, today))):
                 option = "--newest" if one == today else f"--as-of {one}"
-                resolver = replace(self.resolver, as_of=one)
-                made = _Attempt(
-                    text=f"allow later releases with {option}", requirements=self.requirements, resolver=resolver
-                )
+                resolver = replace(self.resolver, as_of=one, promised=tuple(missing.items()))
+                text = f"allow later releases with {option}"
+                text += f", and {_describe_wheels(missing)}" if missing else ""
+                made = _Attempt(text=text, requirements=self.requirements, resolver=resolver)
                 if one > self.resolver.day and self._works(made):
                     return made
             return None
@@ -563,22 +522,28 @@ class _Search:
         self, requirements: Iterable[str], free: Iterable[str] = (), resolver: Resolver | None = None
     ) -> dict[str, str] | None:
         """Return the versions by name that requirements resolve to, None without a solution. Raises `_TimeIsUp`."""
-        seconds = time.monotonic() - self.started
-        if seconds > MAX_SECONDS:
-            raise _TimeIsUp
-        if seconds > SAY_AFTER and not self._said:
-            self._said.append("said")
-            self.report(InfoEvent(text="Looking for what does not fit, and for what would"))
+        timeout = self._seconds_left()
         chosen, wanted, freed = resolver or self.resolver, tuple(requirements), tuple(free)
-        key = (chosen.spec.identifier, len(chosen.lock), chosen.day, chosen.promised, wanted, freed)
+        key = self._key(chosen, wanted, freed)
         if key not in self._resolved:
             try:
-                self._resolved[key] = replace(chosen, timeout=MAX_END - seconds).find_versions(wanted, freed)
+                found = find_recent(replace(chosen, timeout=timeout), self.releases(chosen), wanted, freed)
+                self._resolved[key] = {package.name: str(package.version) for package in found}
             except LockError:
                 self._resolved[key] = None
             except TimeoutError:
                 raise _TimeIsUp from None
         return self._resolved[key]
+
+    def _key(self, resolver: Resolver, requirements: tuple[str, ...], free: tuple[str, ...] = ()) -> tuple[object, ...]:
+        return resolver.spec.identifier, len(resolver.lock), resolver.day, resolver.promised, requirements, free
+
+    def _seconds_left(self) -> float:
+        """Return the seconds in which a resolution has to end. Raises `_TimeIsUp` if none may begin."""
+        seconds = time.monotonic() - self.started
+        if seconds > MAX_SECONDS:
+            raise _TimeIsUp
+        return MAX_END - seconds
 
     def _find_culprit(self) -> str:
         """Return the first requirement that does not fit with those before it; in a logarithm of resolutions."""
@@ -609,52 +574,67 @@ class _Search:
         """Return why a requirement does not fit, although releases of it do: something that it needs does not."""
         if direct := self._explain_direct(culprit):
             return direct
-        missing, unknown = self._find_without_wheel(culprit)  # the index answers faster than uv
+        missing, unknown = self._find_without_wheel(culprit)
         promising = replace(self.resolver, promised=tuple(missing.items()))
-        if missing and (helped := self._resolve([culprit], resolver=promising)):
-            return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
-        today = replace(self.resolver, as_of=self.resolver.today)
+        today = replace(promising, as_of=self.resolver.today)
         is_today = self.resolver.day >= self.resolver.today
         free = [name for name in self.resolver.versions if not self._is_the_image(name)]
         questions: list[Callable[[], dict[str, str] | None]] = [
-            lambda: self._resolve([culprit], free),
+            lambda: self._resolve([culprit], resolver=promising) if missing else None,
+            lambda: self._resolve([culprit], free, resolver=promising),
             lambda: None if is_today else self._resolve([culprit], resolver=today),
             lambda: None if is_today else self._resolve([culprit], free, resolver=today),
         ]
-        freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
+        helped, freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
+        used = {one: version for one, version in missing.items() if one in (helped or freed or later or both or ())}
+        if helped is not None:
+            return self._describe_without_wheel(culprit, used)
         if freed is not None:
-            return self._describe_held(self._find_held(culprit, freed, self.resolver))
+            problem = self._describe_held(culprit, self._find_held(culprit, freed, promising), used)
+            more = self._later(None, used) if later is not None else ()
+            return replace(problem, attempts=(*problem.attempts, *more))
         if later is not None:
-            return self._describe_later(culprit, later)
+            return self._describe_later(culprit, later, used)
         if both is not None:
-            return self._describe_held(self._find_held(culprit, both, today))
+            return self._describe_held(culprit, self._find_held(culprit, both, today), used)
         if unknown:
             what = f"The package index has no package {' and '.join(unknown[:MAX_LISTED])}, which {culprit} needs."
             return _Problem(what=what, attempts=self._without_version(culprit))
-        return self._describe_excluded(culprit)
+        return self._describe_excluded(culprit, missing)
 
     def _is_the_image(self, name: str) -> bool:
         return self.resolver.is_held(name, [name])
 
-    def _describe_later(self, culprit: str, later: Mapping[str, str]) -> _Problem:
-        """Return the problem of a requirement that fits as of today."""
+    def _describe_later(self, culprit: str, later: Mapping[str, str], missing: Mapping[str, str]) -> _Problem:
+        """Return the problem of a requirement that fits as of today, with wheels of `missing` packages."""
+        promising = replace(self.resolver, promised=tuple(missing.items()))
         releases = self.releases(self.resolver)
         releases.prefetch(later)
         there = ((name, releases.find(name, version)) for name, version in later.items())
         days = {name: one.usable for name, one in there if one and one.usable}
         late = sorted({day for day in days.values() if day > self.resolver.day})
         first = None
+        pinned = self._pinned_day
+        if (
+            pinned
+            and pinned > self.resolver.day
+            and self._resolve([culprit], resolver=replace(promising, as_of=pinned))
+        ):
+            return _Problem(
+                what=f"{culprit} does not fit as of {self.day}: it needs releases of its time.",
+                attempts=self._later(pinned, missing),
+            )
         if late:
             place = _first_without(
                 range(len(late)),
-                lambda end: self._resolve([culprit], resolver=replace(self.resolver, as_of=late[end])) is None,
+                lambda end: self._resolve([culprit], resolver=replace(promising, as_of=late[end])) is None,
             )
             first = late[place]
         needed = [name for name, day in days.items() if day == first and name not in self.resolver.versions]
         what = f"{culprit} does not fit as of {self.day}"
         name = name_of(culprit)
         what += f": {needed[0]} {later[needed[0]]} is of {first}." if needed and needed != [name] else "."
-        return _Problem(what=what, attempts=self._later(first))
+        return _Problem(what=what, attempts=self._later(first, missing))
 
     def _find_held(self, culprit: str, found: Mapping[str, str], resolver: Resolver) -> list[_Need]:
         """Return what a requirement needs of packages that only their names move; `found` has them moved."""
@@ -669,11 +649,11 @@ class _Search:
             free = [one for one in versions if one != name and not self._is_the_image(one)]
             return self._resolve([culprit], free, resolver=resolver) is None
 
-        answers = map_in_threads(is_needed, moved, MAX_RESOLUTIONS)
+        answers = map_in_threads(is_needed, moved, MAX_RESOLUTIONS) if len(moved) > 1 else [True for _ in moved]
         needed = [one for one, answer in zip(moved, answers, strict=True) if answer] or moved
         return [self._find_need(culprit, found, name, versions[name]) for name in needed]
 
-    def _describe_held(self, needs: Sequence[_Need], missing: Mapping[str, str] = NOTHING) -> _Problem:
+    def _describe_held(self, culprit: str, needs: Sequence[_Need], missing: Mapping[str, str] = NOTHING) -> _Problem:
         """Return the problem of a requirement that needs what moves only if the request names it."""
         versions = self.resolver.versions
         reasons = {one.name: one.reason for one in read_packages(self.resolver.lock) if one.reason}
@@ -683,35 +663,23 @@ class _Search:
             fix = f" ({reason})" if reason.startswith("fixes") else ""
             texts.append(f"{need.text}, and the image has {need.name} {versions[need.name]}{fix}")
         them = "it" if len(needs) == 1 else "them"
-        names = tuple(f"{need.name}{need.specifier}" for need in needs)
-        days = [self.resolver.as_of, self._pinned_day, self.resolver.today]
+        days = dict.fromkeys([self.resolver.as_of, self._pinned_day, self.resolver.today])
 
-        def attempt(as_of: date | None) -> _Attempt | None:
-            resolver = replace(self.resolver, as_of=as_of, promised=tuple(missing.items()))
-            wanted = (*self.requirements, *names)
-            found = self._resolve(wanted, resolver=resolver) if resolver.day >= self.resolver.day else None
-            if found is None:
-                return None
-            pins = tuple(f"{need.name}=={found[need.name]}" for need in needs)
-            option = "--newest" if as_of == resolver.today else f"--as-of {as_of}"
-            later = "" if resolver.day == self.resolver.day else f" with {option}"
-            text = f"add {','.join(pins)} to the request{later}, which TensorFlow's own metadata allows"
-            files = {one: version for one, version in missing.items() if one in found}
-            text += f", and {_describe_wheels(files)}" if files else ""
-            return _Attempt(text=text, requirements=(*self.requirements, *pins), resolver=resolver)
-
-        def first() -> _Attempt | None:
-            return next(filter(None, map(attempt, dict.fromkeys(days))), None)
+        def move() -> _Attempt | None:
+            later = (replace(self.resolver, as_of=day) for day in days)
+            tried = (self._move("", one, culprit, missing) for one in later if one.day >= self.resolver.day)
+            return next(filter(None, tried), None)
 
         return _Problem(
             what=f"{'; '.join(texts)}. Extra packages do not move {them} unless the request names {them}.",
-            attempts=(first, *self._at_image(needs[0].name, needs[0].specifier)),
+            attempts=(move, *self._at_image(needs[0].name, needs[0].specifier, culprit)),
         )
 
-    def _describe_excluded(self, culprit: str) -> _Problem:
+    def _describe_excluded(self, culprit: str, missing: Mapping[str, str]) -> _Problem:
         """Return the problem of a requirement that TensorFlow's own metadata excludes."""
         spec, versions = self.resolver.spec, self.resolver.versions
-        bare = replace(self.resolver, lock={}, fixes=(), may_move=False, as_of=self.resolver.today)
+        promised = tuple(missing.items())
+        bare = replace(self.resolver, lock={}, fixes=(), may_move=False, as_of=self.resolver.today, promised=promised)
         found = self._resolve([culprit], [ALIAS], resolver=bare)
         if found is None:
             return _Problem(
@@ -725,7 +693,7 @@ class _Search:
             need = self._find_need(culprit, found, name, versions[name])
             return _Problem(
                 what=f"{need.text}, and the image has {name} {versions[name]}.",
-                attempts=(*self._at_image(name, need.specifier), *self._without_version(culprit)),
+                attempts=(*self._at_image(name, need.specifier, culprit), *self._without_version(culprit)),
             )
         outside = [one for one, bound in self.bounds.items() if one in found and not bound.contains(found[one])]
         if not outside:
@@ -737,7 +705,7 @@ class _Search:
         bounds = ", ".join(f"{one}{self.bounds[one]}" for one in outside[:MAX_LISTED])
         return _Problem(
             what=f"{'; '.join(need.text for need in needs)}, and TensorFlow {spec.tensorflow} needs {bounds}.",
-            attempts=(*self._at_image(outside[0], needs[0].specifier), *self._without_version(culprit)),
+            attempts=(*self._at_image(outside[0], needs[0].specifier, culprit), *self._without_version(culprit)),
         )
 
     def _for_cpu(self, culprit: str, need: _Need) -> Sequence[Callable[[], _Attempt]]:
@@ -753,20 +721,38 @@ class _Search:
         return (lambda: _Attempt(text=text, requirements=wanted, resolver=promising),)
 
     def _find_newest(self, requirement: str) -> PackageRelease | None:
-        """Return the newest release of a requirement that the image's Python and platform can install."""
+        """Return the newest release of a requirement that the image's Python and platform can install.
+
+        If releases are made for one TensorFlow each, it is the newest for the image's.
+        """
         wanted, until = Requirement(requirement).specifier, self.resolver.today
         until = until if is_exact(requirement) else self.resolver.day
-        for one in self.releases(self.resolver).read(name_of(requirement)) or ():
-            is_usable = one.fits and one.supports_python and (one.usable is None or one.usable <= until)
-            if is_usable and wanted.contains(one.version, prereleases=bool(wanted.prereleases)):
-                return one
-        return None
+        name, releases = name_of(requirement), self.releases(self.resolver)
+        listed = [
+            one
+            for one in releases.read(name) or ()
+            if one.fits and one.supports_python and (one.usable is None or one.usable <= until)
+            if wanted.contains(one.version, prereleases=bool(wanted.prereleases))
+        ]
+        if not listed or not is_for_later(releases, self.resolver.spec, name, str(listed[0].version)):
+            return listed[0] if listed else None
+        for start in range(1, min(len(listed), MAX_COMPANIONS), MAX_PAGES):
+            some = listed[start : start + MAX_PAGES]
+            later = map_in_threads(
+                lambda one: is_for_later(releases, self.resolver.spec, name, str(one.version)), some, MAX_PAGES
+            )
+            if found := [one for one, is_later in zip(some, later, strict=True) if not is_later]:
+                return found[0]
+        return listed[0]
 
-    def _explain_direct(self, culprit: str) -> _Problem | None:
-        """Return why what the newest release of a requirement needs itself does not fit; asks the index alone."""
+    def _list_needs(self, culprit: str) -> list[_Need]:
+        """Return what the newest release of a requirement needs of held packages, and the image does not have.
+
+        Asks the index alone; TensorFlow itself first.
+        """
         newest, spec = self._find_newest(culprit), self.resolver.spec
         if newest is None:
-            return None
+            return []
         name, versions = name_of(culprit), self.resolver.versions
         requires = self.releases(self.resolver).read_requirements(name, str(newest.version)) or ()
         environment = make_environment(spec.python, PROCESSORS[spec.platform])
@@ -777,25 +763,38 @@ class _Search:
             and not one.specifier.contains(versions[other], prereleases=True)
             and self.resolver.is_held(other, self.requirements)
         ]
-        for need in needs:
+        return sorted(needs, key=lambda need: need.name not in (ALIAS, spec.package))
+
+    def _find_outside(self, culprit: str) -> tuple[_Need, str] | None:
+        """Return what a requirement itself needs that no name in the request moves, and what excludes it."""
+        for need in self._list_needs(culprit):
             if self._is_the_image(need.name):
-                return _Problem(
-                    what=f"{need.text}, and the image has {need.name} {versions[need.name]}.",
-                    attempts=(
-                        *self._for_cpu(culprit, need),
-                        *self._at_image(need.name, need.specifier),
-                        *self._without_version(culprit),
-                    ),
-                )
+                return need, f"the image has {need.name} {self.resolver.versions[need.name]}"
             bound = self.bounds.get(need.name, SpecifierSet())
             both = SpecifierSet(need.specifier) & bound
             listed = self.releases(self.resolver).read(need.name) or ()
             if not any(both.contains(one.version, prereleases=True) for one in listed):
-                return _Problem(
-                    what=f"{need.text}, and TensorFlow {spec.tensorflow} needs {need.name}{bound}.",
-                    attempts=(*self._at_image(need.name, need.specifier), *self._without_version(culprit)),
-                )
-        return self._describe_held(needs, self._find_without_wheel(culprit)[0]) if needs else None
+                return need, f"TensorFlow {self.resolver.spec.tensorflow} needs {need.name}{bound}"
+        return None
+
+    def _explain_direct(self, culprit: str) -> _Problem | None:
+        """Return why what the newest release of a requirement needs itself does not fit."""
+        if outside := self._find_outside(culprit):
+            need, excludes = outside
+            today = replace(self.resolver, as_of=self.resolver.today)
+            later = partial(self._move, "", today, culprit)
+            return _Problem(
+                what=f"{need.text}, and {excludes}.",
+                attempts=(
+                    *self._for_cpu(culprit, need),
+                    *([later] if self.resolver.day < today.day else []),
+                    *self._at_image(need.name, need.specifier, culprit),
+                    *self._without_version(culprit),
+                ),
+            )
+        if needs := self._list_needs(culprit):
+            return self._describe_held(culprit, needs, self._find_without_wheel(culprit)[0])
+        return None
 
     def _find_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need:
         """Return which of the packages that a requirement resolves to excludes a version of another one of them."""
@@ -817,6 +816,7 @@ class _Search:
             for need in select_names(requires, environment, extras):
                 if name_of(str(need)) == name and not need.specifier.contains(version, prereleases=True):
                     text = f"{one} {found[one]} needs {name}{need.specifier}"
+                    text = text if one == first else f"{first} needs {one}, and {text}"
                     return _Need(name, str(need.specifier), text)
             return None
 
@@ -845,7 +845,7 @@ class _Search:
         level = [Requirement(culprit)]
         while level and len(seen) < MAX_WALK + len(self.resolver.versions):
             names = [name_of(str(one)) for one in level]
-            releases.prefetch(names)
+            releases.prefetch(name for name in names if name not in seen)
             chosen: list[tuple[Requirement, str, PackageRelease]] = []
             for needed, name in zip(level, names, strict=True):
                 if name in seen:
@@ -861,17 +861,16 @@ class _Search:
                     and release.supports_python
                     and needed.specifier.contains(release.version, prereleases=bool(needed.specifier.prereleases))
                 ]
-                usable = [one for one in listed if one.fits and (not one.usable or one.usable <= until)]
-                if usable:
-                    chosen.append((needed, name, usable[0]))
-                elif listed and not self._is_local(name):
-                    missing[name] = str(listed[0].version)
+                if found := self._find_newest(str(needed)):
+                    chosen.append((needed, name, found))
+                elif not self._is_local(name) and (sources := [one for one in listed if one.has_source]):
+                    missing[name] = str(sources[0].version)
 
             def read(item: tuple[Requirement, str, PackageRelease]) -> list[Requirement]:
                 requires = releases.read_requirements(item[1], str(item[2].version)) or ()
                 return select_names(requires, environment, item[0].extras)
 
-            level = [one for found in map_in_threads(read, chosen, MAX_RESOLUTIONS) for one in found]
+            level = [one for found in map_in_threads(read, chosen, MAX_PAGES) for one in found]
         return missing, unknown
 
 

@@ -6,6 +6,7 @@ instead. Each package has exactly one hash: that of the wheel which the image's 
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -260,10 +261,18 @@ def resolve_packages(
     import zipfile
 
     from packaging.pylock import Pylock
+    from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
     with tempfile.TemporaryDirectory(prefix="tfimg-lock-") as folder:
         source, answer = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
         source.write_text("\n".join(query.requirements) + "\n")
+        # A file of an index never changes. Some indexes do not say so, and uv would ask for the metadata of each again.
+        settings, index = Path(folder, "uv.toml"), env.get("UV_DEFAULT_INDEX") or PYPI_SIMPLE_ENDPOINT.rstrip("/")
+        settings.write_text(
+            f"[[index]]\nurl = {json.dumps(index)}\ndefault = true\n"
+            'cache-control = { files = "max-age=31536000, immutable" }\n'
+        )
+        env = {name: value for name, value in env.items() if name not in ("UV_DEFAULT_INDEX", "UV_INDEX_URL")}
         constraints = Path(folder, "constraints.txt")
         constraints.write_text("\n".join(query.constraints))
         if query.locked:  # uv keeps the versions of its last answer
@@ -280,7 +289,7 @@ def resolve_packages(
         days = [f"--exclude-newer={query.cutoff}"]
         days += [f"--exclude-newer-package={name}={day}" for name, day in query.newer]
         argv = [
-            *(uv, "pip", "compile", "--quiet", "--no-config", "--format=pylock.toml"),
+            *(uv, "pip", "compile", "--quiet", f"--config-file={settings}", "--format=pylock.toml"),
             "--no-python-downloads",  # uv runs none, and would look for one of the target version for seconds
             f"--output-file={answer}",
             f"--python-version={query.python}",

@@ -96,10 +96,6 @@ class Resolver:
         ]
         return HEADER + "".join(lines) if lines else ""
 
-    def find_versions(self, requirements: Sequence[str], free: Collection[str] = ()) -> dict[str, str]:
-        """Return the versions by name that requirements resolve to. Raises `LockError` without a solution."""
-        return {package.name: str(package.version) for package in self.find(requirements, free)}
-
     def query(self, requirements: Sequence[str], free: Collection[str] = ()) -> LockQuery:
         """Return the query for requirements; see `find`."""
         base = make_query(self.spec, self.newer, self.find_links)
@@ -126,6 +122,7 @@ class Resolver:
             constraints=(
                 *(f"{name}=={versions[name]}" for name in held),
                 *(f"{fix.name}=={fix.version}" for fix in self.fixes),
+                *(f"{name}>={one.until}" if one.until else f"{name}<0" for name, one in self.spec.keras_2),
                 *self.constraints,
             ),
             newest=self.as_of == self.today,

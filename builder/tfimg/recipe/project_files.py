@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from packaging.dependency_groups import resolve_dependency_groups
 from packaging.markers import Marker
 from packaging.pylock import Package, Pylock, PylockValidationError
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -29,6 +31,7 @@ from tfimg.recipe.requirements import (
     Item,
     Note,
     Problem,
+    PythonBound,
     Source,
     Wanted,
     parse_requirement,
@@ -133,6 +136,15 @@ def make_source(url: str, *, line: str, name: str | None = None, marker: str | N
     )
 
 
+def _bound_python(value: object, place: str) -> Iterator[Item]:
+    """Yield the Python that a file is for; nothing for what is not a specifier or a version."""
+    text = _text(value)[:MAX_VERSION]
+    text = f"=={'.'.join(text.split('.')[:2])}.*" if re.fullmatch(r"\d+(\.\d+)?(\.[\d*]+)?", text) else text
+    with suppress(InvalidSpecifier):
+        if text and "===" not in text:
+            yield PythonBound(specifier=str(SpecifierSet(_convert_bound(text))), place=place)
+
+
 # pyproject.toml and Pipfile
 
 
@@ -145,6 +157,7 @@ def _parse_pyproject(text: str, selection: Selection, _: ReadLines) -> Iterator[
     if "project" not in data and "dependencies" in poetry and "dependency-groups" not in data:
         yield from _read_poetry(text, selection, poetry)
         return
+    yield from _bound_python(project.get("requires-python"), _locate(text, path, "requires-python"))
     if selection.groups:
         try:
             found: list[str] = [*resolve_dependency_groups(_table(data.get("dependency-groups")), *selection.groups)]
@@ -210,6 +223,8 @@ def _read_poetry(text: str, selection: Selection, poetry: Mapping[str, Any]) -> 
     extras = _canonical(_table(poetry.get("extras")))
     yield from _refuse_missing(selection.path, "extra", selection.extras, extras)
     chosen = {canonicalize_name(_text(one)) for extra in selection.extras for one in _list(extras.get(extra))}
+    python = _table(poetry.get("dependencies")).get("python")
+    yield from _bound_python(python, _locate(text, selection.path, "\npython ", "\npython="))
     for group in selection.groups or ("main",):
         for name, value in groups.get(group, {}).items():
             is_optional = isinstance(value, dict) and value.get("optional")
@@ -222,6 +237,9 @@ def _parse_pipfile(text: str, selection: Selection, _: ReadLines) -> Iterator[It
     if isinstance(data, Problem):
         yield data
         return
+    requires = _table(data.get("requires"))
+    python = requires.get("python_full_version") or requires.get("python_version")
+    yield from _bound_python(python, _locate(text, selection.path, "python_full_version", "python_version"))
     names = {"dev": "dev-packages"}
     for section in [names.get(group, group) for group in selection.groups] or ["packages"]:
         for name, value in _table(data.get(section)).items():
@@ -299,6 +317,7 @@ def _parse_pylock(text: str, selection: Selection, _: ReadLines) -> Iterator[Ite
         "extras": frozenset(selection.extras),
         "dependency_groups": frozenset([*(lock.default_groups or ()), *selection.groups]),
     }
+    yield from _bound_python(data.get("requires-python"), _locate(text, path, "requires-python"))
     for package in lock.packages:
         marker = str(package.marker) if package.marker else ""
         if re.search(r"\b(extras|dependency_groups)\b", marker):
@@ -331,6 +350,7 @@ def _parse_uv_lock(text: str, selection: Selection, _: ReadLines) -> Iterator[It
     if isinstance(data, Problem):
         yield data
         return
+    yield from _bound_python(data.get("requires-python"), _locate(text, path, "requires-python"))
     packages = [package for package in map(_table, _list(data.get("package"))) if package.get("name")]
     roots = [one for one in packages if {"virtual", "editable"} & set(_table(one.get("source")))]
     root = next((one for one in roots if "." in _table(one["source"]).values()), roots[0] if roots else {})
@@ -385,6 +405,9 @@ def _parse_group_lock(text: str, selection: Selection, _: ReadLines) -> Iterator
     if isinstance(data, Problem):
         yield data
         return
+    metadata = _table(data.get("metadata"))
+    python = metadata.get("python-versions") or metadata.get("requires_python")
+    yield from _bound_python(python, _locate(text, path, "python-versions", "requires_python"))
     wanted = set(selection.groups or ("main", "default"))
     extras = _canonical(_table(data.get("extras")))
     yield from _refuse_missing(path, "extra", selection.extras, extras)
@@ -393,7 +416,7 @@ def _parse_group_lock(text: str, selection: Selection, _: ReadLines) -> Iterator
         for extra in selection.extras
         for one in _list(extras.get(extra))
     }
-    files = _table(_table(data.get("metadata")).get("files"))  # where Poetry before 1.3 has the hashes
+    files = _table(metadata.get("files"))  # where Poetry before 1.3 has the hashes
     for package in map(_table, _list(data.get("package"))):
         name = _text(package.get("name"))
         groups = {_text(one) for one in _list(package.get("groups"))} or {_text(package.get("category")) or "main"}
@@ -420,6 +443,9 @@ def _parse_pipfile_lock(text: str, selection: Selection, _: ReadLines) -> Iterat
     except InvalidDocument as error:
         yield Problem(place=path, what=escape_unprintable(str(error)), step=CORRECT)
         return
+    requires = _table(_table(data.get("_meta")).get("requires"))
+    python = requires.get("python_full_version") or requires.get("python_version")
+    yield from _bound_python(python, _locate(text, path, "python_full_version", "python_version"))
     names = {"dev": "develop"}
     for section in [names.get(group, group) for group in selection.groups] or ["default"]:
         for name, value in _table(data.get(section)).items():
@@ -479,6 +505,8 @@ def _parse_conda_environment(text: str, selection: Selection, read_lines: ReadLi
                 yield refuse_line(place, one)
                 continue
             name, version, build, bounds = found[1], found[3], found[4], found[5]
+            if name == "python":
+                yield from _bound_python(version or bounds, place)
             if version and not build:
                 bounds = f"=={version}.*" if re.fullmatch(r"[\d.]*\d", version) else f"=={version.removesuffix('*')}*"
             yield _read_conda(name, version, build, place, bounds=bounds if not build else None)
@@ -498,6 +526,8 @@ def parse_conda_list(text: str, selection: Selection) -> Iterator[Item]:
         if is_title:
             continue
         build = "pypi" if is_pip or fields[3:4] == ["pypi"] else "=".join(fields[2:3])
+        if fields[0] == "python":
+            yield from _bound_python(fields[1], f"{path}, line {number}")
         yield _read_conda(fields[0], fields[1], build, f"{path}, line {number}")
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from tfimg.core.cache import make_cache_key, read_cache, write_cache
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError
 from tfimg.index.client import MAX_WHEEL, Index, IndexedWheel, ProjectPage
@@ -18,6 +23,9 @@ from tfimg.matrix.schema import PROCESSORS, Platform
 from tfimg.recipe.lock import list_wheel_tags
 
 MAX_PAGES = 8  # pages that are read at once
+
+MAX_SECONDS = 600
+"""Age up to which what a page says is taken from an earlier run: as long as the public index lets clients keep it."""
 
 SYSTEMS = {"win": "Windows", "macosx": "macOS"}
 """What the platform tags of other systems begin with."""
@@ -27,13 +35,15 @@ SYSTEMS = {"win": "Windows", "macosx": "macOS"}
 class PackageRelease:
     """A release of a package; `uploaded` is the day of its first file, None if the index does not state it.
 
-    `usable` is the day of the first wheel that the image's Python and platform can install, `fits` says that there
+    `python` is its Requires-Python; a release before one that excludes the image's Python as too late does not support
+    it. `usable` is the day of the first wheel that the image's Python and platform can install, `fits` says that there
     is one. `pythons` and `systems` are what its wheels are for where none fits.
     """
 
     version: Version
     uploaded: date | None
     supports_python: bool
+    python: str
     fits: bool
     usable: date | None
     has_wheels: bool
@@ -50,13 +60,16 @@ class PackageRelease:
 class Releases:
     """Reads the releases of packages for one Python and platform; each page once.
 
-    Every method raises `NetworkError`.
+    `cache` is the folder of what earlier runs have read: pages of the last minutes, and requirements of wheels, which
+    never change. Every method raises `NetworkError`.
     """
 
     indexes: Sequence[Index]
     python: str
     platform: Platform
+    cache: Path
     _known: dict[str, tuple[PackageRelease, ...] | None] = field(default_factory=dict)
+    _requires: dict[tuple[str, str], tuple[str, ...] | None] = field(default_factory=dict)
 
     @cached_property
     def _tags(self) -> frozenset[object]:
@@ -65,9 +78,20 @@ class Releases:
     def read(self, name: str) -> tuple[PackageRelease, ...] | None:
         """Return the releases of a package, the newest version first; None if no index has the package."""
         if name not in self._known:
-            pages = [page for index in self.indexes if (page := index.read_project(name)).exists]
-            self._known[name] = self._list(pages) if pages else None
+            file, key = self._find_file(name), make_cache_key(modules=(__file__,))
+            kept = read_cache(file, key) or {"at": 0}
+            if 0 <= time.time() - kept["at"] <= MAX_SECONDS:
+                self._known[name] = tuple(map(_restore, kept["releases"]))
+            else:
+                pages = [page for index in self.indexes if (page := index.read_project(name)).exists]
+                self._known[name] = found = self._list(pages) if pages else None
+                if found:
+                    write_cache(file, key, {"at": time.time(), "releases": [*map(_dump, found)]})
         return self._known[name]
+
+    def _find_file(self, *what: str) -> Path:
+        named = "\n".join([*(index.url for index in self.indexes), self.python, self.platform, *what])
+        return self.cache / "packages" / f"{hashlib.sha256(named.encode()).hexdigest()}.json"
 
     def prefetch(self, names: Iterable[str]) -> None:
         """Read several packages at once; what cannot be read is asked for again when it is needed."""
@@ -93,6 +117,16 @@ class Releases:
 
     def read_requirements(self, name: str, version: str) -> tuple[str, ...] | None:
         """Return the requirements of a release's wheel; None without a wheel that fits."""
+        if (name, version) not in self._requires:
+            file, key = self._find_file(name, version), make_cache_key(modules=(__file__,))
+            kept = read_cache(file, key)
+            found = tuple(kept) if kept is not None else self._ask_requirements(name, version)
+            if kept is None and found is not None:
+                write_cache(file, key, found)
+            self._requires[name, version] = found
+        return self._requires[name, version]
+
+    def _ask_requirements(self, name: str, version: str) -> tuple[str, ...] | None:
         for index in self.indexes:
             for wheel in index.wheels(name):
                 if str(wheel.version) == version and self._fits(wheel):
@@ -119,10 +153,14 @@ class Releases:
             sources |= {source.version for source in page.sources}
             for source in page.sources:
                 files.setdefault(source.version, []).append((source.uploaded, source.requires_python))
-        return tuple(
-            self._summarize(version, wheels.get(version, []), files[version], has_source=version in sources)
-            for version in sorted(files, reverse=True)
-        )
+        found = []
+        is_too_late = False
+        for version in sorted(files, reverse=True):
+            one = self._summarize(version, wheels.get(version, []), files[version], has_source=version in sources)
+            # Releases before one that excludes this Python as too late did not know of it, and have no such bound.
+            is_too_late |= _is_too_late(one.python, self.python) and not version.is_prerelease
+            found.append(replace(one, supports_python=one.supports_python and not is_too_late))
+        return tuple(found)
 
     def _summarize(
         self,
@@ -140,7 +178,8 @@ class Releases:
         return PackageRelease(
             version=version,
             uploaded=min(days, default=None),
-            supports_python=any(self._supports(python) for _, python in files),
+            supports_python=any(_supports(python or "", self.python) for _, python in files),
+            python=next((python for _, python in files if python), ""),
             fits=bool(fitting),
             usable=min((wheel.uploaded for wheel in fitting if wheel.uploaded), default=None),
             has_wheels=bool(wheels),
@@ -149,11 +188,33 @@ class Releases:
             systems=tuple(sorted(systems)) if is_foreign else (),
         )
 
-    def _supports(self, python: str | None) -> bool:
-        try:
-            return not python or SpecifierSet(python).contains(f"{self.python}.99")
-        except InvalidSpecifier:
-            return True
+
+@cache
+def _supports(specifier: str, python: str) -> bool:
+    try:
+        return SpecifierSet(specifier).contains(f"{python}.99")
+    except InvalidSpecifier:
+        return True
+
+
+@cache
+def _is_too_late(specifier: str, python: str) -> bool:
+    """Return whether Requires-Python excludes a Python and allows an earlier one."""
+    earlier = ["2.7", *(f"3.{minor}" for minor in range(3, int(python.partition(".")[2])))]
+    return not _supports(specifier, python) and any(_supports(specifier, one) for one in earlier)
+
+
+def _dump(release: PackageRelease) -> dict[str, Any]:
+    """Return a release as plain JSON values."""
+    return {name: str(one) if isinstance(one, Version | date) else one for name, one in asdict(release).items()}
+
+
+def _restore(values: dict[str, Any]) -> PackageRelease:
+    uploaded, usable = (date.fromisoformat(day) if day else None for day in (values["uploaded"], values["usable"]))
+    lists = {name: tuple(values[name]) for name in ("pythons", "systems")}
+    return PackageRelease(
+        **{**values, **lists, "version": Version(values["version"]), "uploaded": uploaded, "usable": usable}
+    )
 
 
 def select_names(requires: Iterable[str], environment: dict[str, str], extras: Iterable[str]) -> list[Requirement]:

@@ -39,6 +39,7 @@ MAX_CONSTRAINTS = 5000  # Airflow's list of constraints has 800
 MAX_REQUIREMENT = 4000
 """Characters of a requirement: a version of 4300 digits cannot be compared. Markers of locks have up to 2000."""
 
+MAX_PATCH = 30  # patch releases of a Python; 3.9 has 26
 MAX_PROBLEMS = 60  # problems in one message
 MAX_NAMES = 40  # packages in one note
 MAX_PAGES = 8  # pages of an index that are read at once
@@ -138,7 +139,20 @@ class Note:
     what: str
 
 
-Item = Wanted | Source | Setting | Problem | Note
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PythonBound:
+    """The Python that a file is for, as a specifier."""
+
+    specifier: str
+    place: str
+
+    def allows(self, python: str) -> bool:
+        """Return whether a minor such as 3.11 has a patch release that it allows."""
+        bound = SpecifierSet(self.specifier)
+        return any(bound.contains(f"{python}.{patch}") for patch in range(MAX_PATCH))
+
+
+Item = Wanted | Source | Setting | Problem | Note | PythonBound
 """What reading yields."""
 
 
@@ -150,7 +164,8 @@ class Requested:
     what is left out, and why. `fit_image` finds `tensorflow`, the releases that are asked for; None if it is not named.
     `places` say where a requirement or constraint stands: `FILE, line N`. `locked` are requirements that another tool
     has resolved, `pinned` those that files state with an exact version. `line_files` are the files whose lines `sed`
-    can delete. What is of a system other than Linux, or of another Python, `fit_image` leaves out.
+    can delete. `pythons` are the Pythons that files are for. What is of a system other than Linux, or of another
+    Python, `fit_image` leaves out.
     """
 
     requirements: tuple[str, ...] = ()
@@ -165,6 +180,7 @@ class Requested:
     problems: tuple[Problem, ...] = ()
     locked: frozenset[str] = frozenset()
     line_files: frozenset[str] = frozenset()
+    pythons: tuple[PythonBound, ...] = ()
 
     @property
     def pinned(self) -> tuple[str, ...]:
@@ -223,6 +239,7 @@ def collect(items: Iterable[Item], *, needs_hashes: bool = False, line_files: It
         problems=tuple(item for item in items if isinstance(item, Problem)),
         locked=frozenset(one.text for one in wanted if one.is_locked),
         line_files=frozenset(line_files),
+        pythons=tuple(item for item in items if isinstance(item, PythonBound)),
     )
 
 
@@ -435,6 +452,11 @@ def fit_image(requested: Requested, spec: ImageSpec, lock: Lock, find_image: Fin
     locked = {package.name: package for package in read_packages(lock)}
     kept, constraints, same, held = _divide(requested, spec, locked)
     notes = [*requested.notes, *_note_tensorflow(requested, spec)]
+    notes += [
+        f"{one.place} is for Python {one.specifier}, and the image has Python {spec.python}."
+        for one in requested.pythons
+        if not one.allows(spec.python)
+    ]
     if same:
         notes.append(f"The image has what these ask for: {list_first(same, MAX_NAMES)}.")
     if held:

@@ -44,13 +44,13 @@ class PlanBuilds(Command, ImageOptions):
     def run(self, context: Context) -> int:
         """Select images by patterns and request, and print jobs, a table, or one image.
 
-        With packages alone it is the one image that `tfimg build` would make: that of tfimg.toml, else of the default
-        request.
+        With packages and without patterns it is the one image that `tfimg build` would make: that of the options and
+        files, of tfimg.toml, else of the default request.
         """
         self.check_image_options({"--format": self.format, "--shards": self.shards})
         if self.wheel:
             return self._show_custom(context)
-        if self.patterns or self.given_options() or not self.names_packages:
+        if self.patterns or self.format or self.shards or not self.names_packages:
             project = self.project(context)
             request = self.request() if self.given_options() else None
             return self._show(context, project, self.select_images(context, project, request))
