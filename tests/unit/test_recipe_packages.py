@@ -200,17 +200,25 @@ def test_a_variant_moves_nothing(project: Project) -> None:
         resolver.find(["mover"])
 
 
-# Keras 2
+# Companions
 
 
-def test_a_package_that_needs_keras_2_without_saying_so_is_refused_beside_keras_3(project: Project) -> None:
+def test_a_package_that_needs_an_earlier_tensorflow_without_saying_so_is_refused(project: Project) -> None:
     with pytest.raises(RequirementConflict) as refused:
         project.locks.add_packages(project.spec("2.16.2-cpu-py3.11"), ["tensorflow-addons"])
     assert refused.value.what.startswith(
-        "tensorflow-addons needs Keras 2, and 2.16.2-cpu-py3.11 has Keras 3: it imports"
+        "tensorflow-addons needs tensorflow<2.16, and 2.16.2-cpu-py3.11 has 2.16.2: it imports"
     )
-    assert refused.value.next_step == "Use the image 2.15.1-cpu-py3.11, which has keras 2.15.0."
+    assert refused.value.next_step == "Use the image 2.15.1-cpu-py3.11, which has tensorflow 2.15.1."
     assert resolve(project, "tensorflow-addons") == ["tensorflow-addons==0.23.0"]
+
+
+def test_of_a_package_that_compares_versions_at_its_import_the_release_that_works_is_taken(project: Project) -> None:
+    assert resolve(project, "tensorflow-probability") == ["tensorflow-probability==0.23.0"]
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, "tensorflow-probability==0.24.0")
+    assert refused.value.what.startswith("tensorflow-probability==0.24.0 needs tensorflow>=2.16, and 2.15.1-cpu-")
+    assert refused.value.next_step.startswith("Write tensorflow-probability<0.24.0; or use the image 2.16.2-cpu-py3.11")
 
 
 # CUDA
