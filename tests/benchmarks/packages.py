@@ -10,7 +10,9 @@ makes a table. Needs an engine, and the package index.
 import hashlib
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -28,9 +30,9 @@ from tfimg.engine.interface import Engine
 from tfimg.matrix.spec import ExtraPackages, with_extra_packages
 from tfimg.recipe.additions import SYSTEM_PACKAGES
 from tfimg.recipe.lock import Lock, read_packages
+from tfimg.recipe.packages import list_wheels
 
 DATA = Path(__file__).parents[2] / ".github/benchmarks/packages.json"
-MAX_TOGETHER = 8
 RELEASES = ("2.13", "2.15", "2.18", "2.21")
 PACKAGES = (
     *("pandas", "scipy", "matplotlib", "scikit-learn", "transformers", "datasets", "torch", "onnxruntime"),
@@ -121,8 +123,7 @@ def group(candidates: Iterable[Candidate], base: Lock) -> list[list[Candidate]]:
     for one in candidates:
         own = versions | {package.name: package.version for package in read_packages({"own": one.extra.lock})}
         for shared, members in groups:
-            is_full = len(members) == MAX_TOGETHER or one.pair.sources or members[0].pair.sources
-            if not is_full and all(shared.get(name, version) == version for name, version in own.items()):
+            if all(shared.get(name, version) == version for name, version in own.items()):
                 shared |= own
                 members.append(one)
                 break
@@ -145,16 +146,20 @@ def validate(engine: Engine, plain: ImageSpec, members: Sequence[Candidate]) -> 
             reports.append(event.report)
 
     problems: tuple[str, ...] = ()
-    try:
-        built = Builder(members[0].project, engine).build(with_extra_packages(plain, extra), keep)
-        for tag in built.plan.tags:
-            engine.remove(tag)
-    except TfimgError as error:
-        if not reports and not isinstance(error, BuildError):
-            raise
-        failed = [one for report in reports for one in report.results if one.outcome not in ("passed", "skipped")]
-        problems = tuple(f"{one.check}: {one.reason}" for one in failed) or (error.what,)
+    with tempfile.TemporaryDirectory() as folder:
+        for wheel in {wheel for one in members for wheel in list_wheels(one.project.find_links or Path(folder))}:
+            shutil.copy(wheel, folder)
+        try:
+            builder = Builder(replace(members[0].project, find_links=Path(folder)), engine)
+            for tag in builder.build(with_extra_packages(plain, extra), keep).plan.tags:
+                engine.remove(tag)
+        except TfimgError as error:
+            if not reports and not isinstance(error, BuildError):
+                raise
+            failed = [one for report in reports for one in report.results if one.outcome not in ("passed", "skipped")]
+            problems = tuple(f"{one.check}: {one.reason}" for one in failed) or (error.what,)
     if problems and len(members) > 1:
+        print(time.strftime("%H:%M"), plain.identifier, problems, flush=True)
         half = len(members) // 2
         yield from validate(engine, plain, members[:half])
         yield from validate(engine, plain, members[half:])
