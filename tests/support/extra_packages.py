@@ -64,6 +64,8 @@ lagging 1.0 2024-03-01 notes
 notes 0.1 2021-01-01
 notes 1.0 2024-02-01 packaging==23.2
 holds 1.0 2024-03-01 notes<1
+loosened 1.0 2022-01-01 notes
+loosened 2.0 2024-03-01 notes<1
 metadata 1.0 2024-02-01 protobuf==4.25.3
 bounded 1.0 2022-01-01
 bounded 2.0 2024-03-01 numpy>=1.27

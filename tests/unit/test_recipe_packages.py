@@ -283,6 +283,10 @@ def test_a_plan_names_the_bound_that_forces_an_old_release(project: Project) -> 
     )
 
 
+def test_a_package_that_is_asked_for_becomes_no_older_for_a_newer_release_of_another(project: Project) -> None:
+    assert resolve(project, "loosened") == ["loosened==2.0", "notes==0.1"]
+
+
 def test_a_version_that_is_named_may_be_newer_than_the_day(project: Project) -> None:
     assert resolve(project, "pandas==3.0.0", "arrays") == ["arrays==1.0", "pandas==3.0.0"]
 

@@ -103,15 +103,18 @@ def take_newer_releases(
     uv keeps what the image has, and may take an old release for it. Also return the first that it has to take because
     of what does not move. Raises `NetworkError`.
     """
-    known = {name_of(one) for one in requirements} | resolver.versions.keys()
-    others = {str(one.name): str(one.version) for one in found if one.name not in known}
+    versions = {str(one.name): str(one.version) for one in found}
+    named = {name_of(one) for one in requirements} - resolver.versions.keys()
+    others = {name: one for name, one in versions.items() if name not in named | resolver.versions.keys()}
+    # What the request names becomes no older for it.
+    pinned = (*requirements, *(f"{name}=={versions[name]}" for name in sorted(named & versions.keys())))
     listed = find_old_releases(releases, resolver.spec, others, (), resolver.day)
     free = [name for name in resolver.versions if not resolver.is_held(name, [name])]
 
     def ask(one: OldRelease) -> str:
         for answer, names in (("avoidable", ()), ("forced", free)):
             try:
-                resolver.find((*requirements, f"{one.name}=={one.newest}"), names)
+                resolver.find((*pinned, f"{one.name}=={one.newest}"), names)
                 return answer
             except LockError:
                 continue
@@ -122,7 +125,7 @@ def take_newer_releases(
     newer = tuple(f"{one.name}>={one.newest}" for one, answer in answers if answer == "avoidable")
     if newer:
         with suppress(LockError):
-            found = replace(resolver, constraints=(*resolver.constraints, *newer)).find(requirements)
+            found = replace(resolver, constraints=(*resolver.constraints, *newer)).find(pinned)
     return found, next((one for one, answer in answers if answer == "forced"), None)
 
 
