@@ -2,9 +2,9 @@
 
 `.venv/bin/python tests/benchmarks/packages.py [PACKAGE ...]` goes on where it stopped: it builds the pairs that have no
 verdict. `--resolve` builds none; it resolves all again, and keeps the verdicts of those that resolve to the same
-wheels. Pairs whose wheels agree share an image; of one that is not green, each half is built again. The suite imports
-every module of every package. Results are written to `.github/benchmarks/packages.json` at once, of which the site
-makes a table. Needs an engine, and the package index.
+wheels. Pairs whose wheels agree share an image; of one that is not green, those that its failures name are built again
+without the others, else each half. The suite imports every module of every package. Results are written to
+`.github/benchmarks/packages.json` at once, of which the site makes a table. Needs an engine, and the package index.
 """
 
 import hashlib
@@ -160,9 +160,11 @@ def validate(engine: Engine, plain: ImageSpec, members: Sequence[Candidate]) -> 
             problems = tuple(f"{one.check}: {one.reason}" for one in failed) or (error.what,)
     if problems and len(members) > 1:
         print(time.strftime("%H:%M"), plain.identifier, problems, flush=True)
-        half = len(members) // 2
-        yield from validate(engine, plain, members[:half])
-        yield from validate(engine, plain, members[half:])
+        suspects = [one for one in members if one.pair.package.replace("-", "_") in " ".join(problems)]
+        if len(suspects) in (0, len(members)):
+            suspects = list(members[: len(members) // 2])
+        yield from validate(engine, plain, [one for one in members if one not in suspects])
+        yield from validate(engine, plain, suspects)
         return
     for one in members:
         beside = [other.pair.package for other in members if other is not one]
