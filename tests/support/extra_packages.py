@@ -44,6 +44,8 @@ companion 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
 text 2.15.0 2024-01-01 tensorflow<2.16,>=2.15.0
 text 2.21.0 2026-01-01 tensorflow<2.22,>=2.21.0
 latecomer 1.0 2025-06-01 numpy
+of-its-time 1.0 2025-06-02 latecomer
+needs-windows 1.0 2024-01-01 windows-only>=1
 only-new 2.16.0 2024-03-10 tensorflow<2.17,>=2.16.0
 arrays 1.0 2024-01-01 numpy<2
 arrays 2.0 2024-03-02 numpy>=2
@@ -150,6 +152,17 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
             metadata=f"Metadata-Version: 2.1\nName: other-python\nVersion: {name.partition('-')[0]}\n",
         )
         for name, day in wheels.items()
+    ]
+    pythons = {"1.0": None, "2.0": ">=3.7,<3.10"}
+    index.files["of-earlier-pythons"] = [
+        File(
+            f"of_earlier_pythons-{version}-py3-none-any.whl",
+            sha256="0" * 64,
+            uploaded="2024-01-01T00:00:00Z",
+            metadata=f"Metadata-Version: 2.1\nName: of-earlier-pythons\nVersion: {version}\n",
+            requires_python=python,
+        )
+        for version, python in pythons.items()
     ]
     index.files["source-only"] = [File("source_only-1.0.tar.gz", sha256="0" * 64, uploaded="2024-01-01T00:00:00Z")]
 

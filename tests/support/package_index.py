@@ -25,6 +25,7 @@ class File:
     yanked: bool = False
     metadata: str | None = None
     sha256: str | None = None
+    requires_python: str | None = None
 
 
 @dataclass
@@ -71,6 +72,7 @@ def _json(project: str, files: list[File]) -> str:
             "filename": file.name, "url": f"../../files/{file.name}", "yanked": file.yanked,
             "hashes": {"sha256": file.sha256} if file.sha256 else {},
             **({"upload-time": file.uploaded} if file.uploaded else {}),
+            **({"requires-python": file.requires_python} if file.requires_python else {}),
             **({"core-metadata": {"sha256": _digest(file.metadata)}} if file.metadata else {}),
         }
         for file in files

@@ -354,5 +354,5 @@ def test_the_metadata_of_a_file_is_read_once_from_an_index_that_says_nothing_of_
         for _ in range(2):
             found = resolve_packages(query, uv=find_uv_bin(), env=env)
             assert [one.name for one in found] == ["left", "shared"]
-    asked = [path for path in index.requested if path.endswith(".metadata")]
-    assert len(asked) == len(set(asked)) == 2
+    metadata = [path for path in index.requested if path.endswith(".metadata")]
+    assert len(metadata) == len(set(metadata)) == 2

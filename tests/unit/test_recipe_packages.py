@@ -1,5 +1,6 @@
 """Extra packages of an image: what they resolve to, and the whole message where they do not fit. With the real uv."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -7,18 +8,23 @@ from pathlib import Path
 
 import pytest
 from packaging.pylock import Package, PackageWheel
+from packaging.specifiers import SpecifierSet
 
 from support.cases import cases
-from support.extra_packages import IMAGE, extra_packages_project
+from support.extra_packages import IMAGE, extra_packages_project, fill_index
+from support.package_index import package_index
 from support.wheels import sha256, write_wheel
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.paths import Workspace
+from tfimg.index.client import Index
 from tfimg.project.project import Project
 from tfimg.recipe import conflicts, packages
 from tfimg.recipe.conflicts import _first_without
 from tfimg.recipe.facts import collect_facts, format_constraints
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.packages import find_moved
+from tfimg.recipe.releases import MAX_SECONDS, Releases
+from tfimg.recipe.requirements import PythonBound, Requested
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +206,18 @@ def test_a_variant_moves_nothing(project: Project) -> None:
         resolver.find(["mover"])
 
 
+def test_no_image_is_named_that_a_file_excludes(project: Project) -> None:
+    """What needs NumPy 2, beside a pin of TensorFlow 2.15.1 or of Python 3.7."""
+    spec = project.spec(IMAGE)
+    for more in (
+        {"tensorflow": SpecifierSet("==2.15.1")},
+        {"pythons": (PythonBound(specifier="==3.7.*", place="x"),)},
+    ):
+        with pytest.raises(RequirementConflict) as refused:
+            project.locks.add_requested(spec, Requested(requirements=("numpy>=2",), **more))  # type: ignore[arg-type]
+        assert refused.value.next_step == "Write numpy without a version."
+
+
 # Companions
 
 
@@ -209,7 +227,9 @@ def test_a_package_that_needs_an_earlier_tensorflow_without_saying_so_is_refused
     assert refused.value.what.startswith(
         "tensorflow-addons needs tensorflow<2.16, and 2.16.2-cpu-py3.11 has 2.16.2: it imports"
     )
-    assert refused.value.next_step == "Use the image 2.15.1-cpu-py3.11, which has tensorflow 2.15.1."
+    assert refused.value.next_step == (
+        "Use the image 2.15.1-cpu-py3.11, which has tensorflow 2.15.1; or leave out tensorflow-addons."
+    )
     assert resolve(project, "tensorflow-addons") == ["tensorflow-addons==0.23.0"]
 
 
@@ -289,6 +309,29 @@ def test_a_package_that_is_asked_for_becomes_no_older_for_a_newer_release_of_ano
 
 def test_a_version_that_is_named_may_be_newer_than_the_day(project: Project) -> None:
     assert resolve(project, "pandas==3.0.0", "arrays") == ["arrays==1.0", "pandas==3.0.0"]
+
+
+def test_what_an_index_says_is_kept_for_some_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a wheel requires never changes."""
+
+    def read() -> tuple[object, object]:
+        index = Index(f"{served.url}/simple")
+        found = Releases(indexes=[index], python="3.11", platform="linux/amd64", cache=tmp_path)
+        return found.read("other-python"), found.read_requirements("left", "1.0")
+
+    with package_index() as served:
+        fill_index(served)
+        first = read()
+        served.requested.clear()
+        assert read() == first
+        assert served.requested == []
+        later = time.time() + MAX_SECONDS + 1
+        monkeypatch.setattr(time, "time", lambda: later)
+        assert read() == first
+        assert served.requested == ["/simple/other-python/"]
+        for file in (tmp_path / "packages").iterdir():
+            file.write_text("damaged")
+        assert read() == first
 
 
 def test_halving_finds_the_first_that_does_not_fit() -> None:

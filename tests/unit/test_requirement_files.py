@@ -79,6 +79,21 @@ def test_an_image_refuses_what_does_not_fit_at_once(text: str, message: str, pro
     assert str(refused.value) == message
 
 
+def test_pins_of_other_versions_move_packages_and_constraints_do_not(project: Project) -> None:
+    """Trials: whole freezes, and files with the NumPy of another image."""
+    found = fit(project, "absl-py==2.0.0\nnumpy==1.24.3\n")
+    found.require_valid()
+    assert found.requirements == ("absl-py==2.0.0", "numpy==1.24.3")
+    spec = project.spec(IMAGE)
+    bounded = read_files({"r.txt": "-c c.txt\npandas\n", "c.txt": "numpy==1.24.3\n"}, "r.txt")
+    with pytest.raises(RequirementConflict) as refused:
+        fit_image(bounded, spec, project.lock(spec), project.locks.find_image_of(spec)).require_valid()
+    assert str(refused.value) == (
+        "c.txt, line 1: numpy==1.24.3 excludes the image's 1.26.4, which a constraint does not move. Leave the line "
+        "out, or require the package: it moves where TensorFlow's own metadata allows it."
+    )
+
+
 def test_what_a_lock_states_gives_way_to_the_image(project: Project) -> None:
     requested = read_files({}, "poetry.lock")
     spec = project.spec(IMAGE)

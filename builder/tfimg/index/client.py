@@ -347,9 +347,8 @@ class IndexedWheel:
     @property
     def pythons(self) -> tuple[str, ...]:
         """CPython minors that it supports, e.g. `3.11`; none for a wheel without compiled code."""
-        return tuple(
-            f"3.{name[3:]}" for name in sorted({tag.interpreter for tag in self.tags}) if name.startswith("cp3")
-        )
+        names = sorted({tag.interpreter for tag in self.tags})
+        return tuple(f"3.{name[3:]}" for name in names if name.startswith("cp3") and name[3:].isdecimal())
 
     @property
     def processors(self) -> frozenset[str]:

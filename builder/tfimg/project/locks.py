@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -215,10 +214,10 @@ class Locks:
                 pins = [one for one in requested.pinned if name_of(one) not in resolver.versions]
                 systems = find_foreign(self.services.index(), pins[:MAX_PAGES])
                 if not systems:
-                    raise self._explain(resolver, requested.requirements, error, started, on_event) from None
+                    raise self._explain(resolver, requested, error, started, on_event) from None
                 requested = without_foreign(requested, systems)
                 continue
-            text = self._format_extra(resolver, requested.requirements, found, started, on_event)
+            text = self._format_extra(resolver, requested, found, started, on_event)
             check_hashes(requested, text)
             break
         if not (requested.requirements or system_packages):
@@ -229,7 +228,7 @@ class Locks:
     def _format_extra(
         self,
         resolver: Resolver,
-        requirements: Sequence[str],
+        requested: Requested,
         found: Sequence[Package],
         started: float,
         on_event: OnEvent,
@@ -239,6 +238,7 @@ class Locks:
         from tfimg.recipe.ages import find_old_releases, take_newer_releases
         from tfimg.recipe.packages import name_of
 
+        requirements = requested.requirements
         versions: dict[str, str] = {package.name: str(package.version) for package in found}
         named = {name_of(one) for one in requirements} - resolver.versions.keys()
         named_versions = {name: versions[name] for name in named if name in versions}
@@ -247,7 +247,7 @@ class Locks:
         if refused is None:
             found, refused = take_newer_releases(resolver, self.releases(resolver), requirements, found)
         if refused:
-            raise self._explain(resolver, requirements, refused, started, on_event)
+            raise self._explain(resolver, requested, refused, started, on_event)
         own = resolver.format(requirements, found)
         require_one_cuda(resolver.spec, resolver.lock, own)
         return own
@@ -255,22 +255,28 @@ class Locks:
     def _explain(
         self,
         resolver: Resolver,
-        requirements: Sequence[str],
+        requested: Requested,
         cause: errors.LockError | OldRelease,
         started: float,
         on_event: OnEvent,
     ) -> errors.LockError:
         """Return the refusal of extra packages. Raises `LockError` if an index states no upload times."""
         from tfimg.recipe.conflicts import explain_conflict
+        from tfimg.recipe.requirements import fits_files
 
         if isinstance(cause, errors.LockError) and resolver.as_of != resolver.today:
-            self._require_times(requirements, resolver.day)
+            self._require_times(requested.requirements, resolver.day)
+
+        def find_images(name: str, specifier: str) -> Iterator[Resolver]:
+            found = self._find_images(resolver.spec, resolver.as_of, name, specifier)
+            return (one for one in found if fits_files(requested, one.spec))
+
         return explain_conflict(
             resolver,
-            requirements,
+            requested.requirements,
             cause,
             releases=self.releases,
-            find_images=partial(self._find_images, resolver.spec, resolver.as_of),
+            find_images=find_images,
             started=started,
             on_event=on_event,
         )

@@ -29,11 +29,12 @@ from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
 from tfimg.recipe.releases import MAX_PAGES, PackageRelease, Releases, list_pythons, select_names
 from tfimg.recipe.requirements import WITH_SOURCE
 
-MAX_SECONDS = 30
+MAX_SECONDS = 60
 """Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
 
-MAX_END = 45  # seconds after which the last one is stopped
+MAX_END = 75  # seconds after which the last one is stopped
 
+SAY_AFTER = 3  # seconds without a word
 MAX_LISTED = 5  # conflicts in one message
 MAX_FIXES = 3  # ways out in one message
 MAX_PYTHON = 100  # characters of a Requires-Python
@@ -111,15 +112,17 @@ def explain_conflict(
             wanted[place] = newest = str(one)
     search = _Search(
         resolver=resolver,
-        asked=tuple(requirements),
+        stated=tuple(requirements),
         requirements=tuple(wanted),
         releases=releases,
         find_images=find_images,
+        report=on_event,
         started=started,
         old=old,
     )
     on_event(InfoEvent(text="Looking for what does not fit, and for what would"))
     try:
+        search = search if old else search.move_to_pinned_day()
         problems = search.find_problems(first=newest)
     except (_TimeIsUp, NetworkError):
         problems = []
@@ -133,16 +136,19 @@ def explain_conflict(
 class _Search:
     """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to.
 
-    `requirements` are those that are `asked`, with the newest release in place of `old`.
+    `requirements` are those that are `stated`, with the newest release in place of `old`. `option` chooses another day
+    than that of the request.
     """
 
     resolver: Resolver
-    asked: tuple[str, ...]
+    stated: tuple[str, ...]
     requirements: tuple[str, ...]
     releases: Callable[[Resolver], Releases]
     find_images: FindImages
+    report: OnEvent
     started: float
     old: OldRelease | None = None
+    option: str = ""
     _resolved: dict[tuple[object, ...], dict[str, str] | None] = field(default_factory=dict)
 
     # Answers
@@ -164,9 +170,15 @@ class _Search:
         step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
         if len(fixes) > 1:
             step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
+        if self.option:
+            step = f"Add {self.option}, and {step[0].lower()}{step[1:]}"
         refusal = RequirementConflict(" ".join(sentences), next_step=step)
         for attempt in attempts[:1]:
-            if attempt.requirements == self.requirements and attempt.resolver.day == self.resolver.day:
+            if (
+                not self.option
+                and attempt.requirements == self.requirements
+                and attempt.resolver.day == self.resolver.day
+            ):
                 refusal.sources = attempt.resolver.promised
         if error is not None:
             refusal.details = {"proof": error.what}
@@ -176,9 +188,9 @@ class _Search:
         """Return the releases that the request would take if their age were no reason to refuse them."""
         resolver = self.resolver
         try:
-            found = replace(resolver, timeout=self._seconds_left()).find(self.asked)
+            found = replace(resolver, timeout=self._seconds_left()).find(self.stated)
             versions: dict[str, str] = {package.name: str(package.version) for package in found}
-            old = find_old_releases(self.releases(resolver), resolver.spec, versions, self.asked, resolver.day)
+            old = find_old_releases(self.releases(resolver), resolver.spec, versions, self.stated, resolver.day)
         except (LockError, NetworkError, TimeoutError, _TimeIsUp):
             return []
         return [f"{one.name}=={one.version}" for one in old if one.is_refused and one.name not in resolver.versions]
@@ -280,6 +292,8 @@ class _Search:
         has_wheel = search._find_newest(culprit) or self._is_local(culprit) or name_of(culprit) in (*missing, *versions)
         if not has_wheel or search._find_outside(culprit):
             return None
+        if time.monotonic() - self.started > SAY_AFTER:
+            self.report(InfoEvent(text=f"Trying {resolver.spec.identifier} as of {resolver.day}"))
         free = [name for name in versions if not search._is_the_image(name)]
         resolver = replace(resolver, promised=tuple(missing.items()))
         wanted = tuple(dict.fromkeys((*self.requirements, culprit)))  # others may need it
@@ -307,17 +321,28 @@ class _Search:
     @cached_property
     def _pinned_day(self) -> date | None:
         """The day of the latest release that the request names exactly."""
-        releases = self.releases(self.resolver)
-        exact = [one for one in map(Requirement, self.requirements) if is_exact(str(one))]
-        days = [
-            release.uploaded
-            for one in exact
-            for release in releases.read(name_of(str(one))) or ()
-            if one.specifier.contains(release.version, prereleases=True) and release.uploaded
-        ]
-        return max(days, default=None)
+        return max(filter(None, map(self._find_pinned_day, self.requirements)), default=None)
+
+    def _find_pinned_day(self, requirement: str) -> date | None:
+        """Return the day of the release that a requirement names exactly; None if it names none."""
+        wanted = Requirement(requirement)
+        listed = self.releases(self.resolver).read(name_of(requirement)) if is_exact(requirement) else ()
+        days = (one.uploaded for one in listed or () if wanted.specifier.contains(one.version, prereleases=True))
+        return max(filter(None, days), default=None)
 
     # What does not fit
+
+    def move_to_pinned_day(self) -> _Search:
+        """Return the search as of the day of the latest pin, if late pins need it and the request fails then too."""
+        pinned, resolver = self._pinned_day, self.resolver
+        if pinned is None or not resolver.day < pinned <= resolver.today:
+            return self
+        later = replace(resolver, as_of=pinned)
+        late = [one for one in self.requirements if (day := self._find_pinned_day(one)) and day > resolver.day]
+        if self._resolve(self.requirements, resolver=later) is not None or self._resolve(late) is not None:
+            return self
+        option = "--newest" if pinned == resolver.today else f"--as-of {pinned}"
+        return replace(self, resolver=later, option=option)
 
     def find_problems(self, first: str | None = None) -> list[_Problem]:
         """Return why the request has no solution. Raises `_TimeIsUp` and `NetworkError`."""
@@ -325,6 +350,14 @@ class _Search:
         here.prefetch(map(name_of, self.requirements))
         if problems := [problem for one in self.requirements if (problem := self._find_plain(one))]:
             return problems
+        pinned = self._pinned_day
+        if not first and pinned and self.resolver.day < pinned <= self.resolver.today:
+            resolver = replace(self.resolver, as_of=pinned)
+            if self._resolve(self.requirements, resolver=resolver) is not None:
+                what = (
+                    f"The request pins releases of up to {pinned}, and needs others of their time, not of {self.day}."
+                )
+                return [_Problem(what=what, attempts=self._later(pinned))]
         culprit = first or self._find_culprit()
         if not first and len(self.requirements) > 1 and self._resolve([culprit]) is not None:
             return [self._explain_together(culprit)]
@@ -385,6 +418,7 @@ class _Search:
         """Return why no release of a package works with the image's TensorFlow, if its metadata does not say it."""
         wanted, spec = Requirement(requirement), self.resolver.spec
         one = dict(spec.companions).get(name_of(requirement))
+        out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}")
         listed = self.releases(self.resolver).read(wanted.name) or ()
         matching = [release.version for release in listed if wanted.specifier.contains(release.version)]
         if one is None or not matching:
@@ -398,7 +432,9 @@ class _Search:
             attempts=(
                 self._replace(requirement, f"{wanted.name}{works}", f"write {wanted.name}{works}"),
                 *self._at_image(ALIAS, need, requirement),
+                out,
             ),
+            change=out,
         )
 
     def _is_local(self, requirement: str) -> bool:
@@ -458,22 +494,23 @@ class _Search:
             newer = self._at_image(ALIAS, f">{spec.tensorflow}", requirement, first.usable)
             return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
         newest = matching[0]
+        plain = self._replace(requirement, name, f"write {name} without a version")
+        others = (*others, *([plain] if str(wanted.specifier) else []))
+        if newest.python and not any(one.supports_python for one in matching):
+            needed = escape_unprintable(newest.python)[:MAX_PYTHON]
+            what = f"{requirement} has no release for {where}: {newest.version} needs Python {needed}."
+            return _Problem(what=what, attempts=(*others, out), change=out)
         with_wheels = [one for one in matching if one.has_wheels]
         present = next((one for one in matching if one.supports_python and one.is_there(day)), newest)
         may_compile = present.has_source and (not present.has_wheels or bool(present.systems))
         if with_wheels and (not may_compile or WITH_SOURCE.fullmatch(name_of(requirement))):
             systems = all(one.systems for one in with_wheels)
             only = f"{list_pythons(with_wheels[0])}{' only' if systems else ''}"
-            plain = self._replace(requirement, name, f"write {name} without a version")
             return _Problem(
                 what=f"{requirement} has no wheel for {where}: those of {with_wheels[0].version} are for {only}.",
-                attempts=(out,) if systems else (*others, *([plain] if str(wanted.specifier) else []), out),
+                attempts=(out,) if systems else (*others, out),
                 change=out,
             )
-        if not any(one.supports_python for one in matching):
-            needed = escape_unprintable(newest.python)[:MAX_PYTHON]
-            what = f"{requirement} has no release for {where}: {newest.version} needs Python {needed}."
-            return _Problem(what=what, attempts=(*others, out))
         return self._describe_without_wheel(requirement, {name_of(requirement): str(present.version)})
 
     def _describe_without_wheel(self, requirement: str, missing: Mapping[str, str]) -> _Problem:
@@ -575,7 +612,7 @@ class _Search:
         """Return why a requirement does not fit, although releases of it do: something that it needs does not."""
         if direct := self._explain_direct(culprit):
             return direct
-        missing, unknown = self._find_without_wheel(culprit)
+        missing, unusable = self._find_without_wheel(culprit)
         promising = replace(self.resolver, promised=tuple(missing.items()))
         today = replace(promising, as_of=self.resolver.today)
         is_today = self.resolver.day >= self.resolver.today
@@ -598,9 +635,10 @@ class _Search:
             return self._describe_later(culprit, later, used)
         if both is not None:
             return self._describe_held(culprit, self._find_held(culprit, both, today), used)
-        if unknown:
-            what = f"The package index has no package {' and '.join(unknown[:MAX_LISTED])}, which {culprit} needs."
-            return _Problem(what=what, attempts=self._without_version(culprit))
+        if unusable:
+            out = self._replace(culprit, None, f"{LEAVE_OUT}{culprit}")
+            attempts = (*self._without_version(culprit), *([out] if len(self.requirements) > 1 else []))
+            return _Problem(what=f"{culprit} needs {unusable[0]}.", attempts=attempts, change=out)
         return self._describe_excluded(culprit, missing)
 
     def _is_the_image(self, name: str) -> bool:
@@ -835,14 +873,15 @@ class _Search:
     # Packages without a wheel
 
     def _find_without_wheel(self, culprit: str) -> tuple[dict[str, str], list[str]]:
-        """Return packages that a requirement needs: those without a wheel, with versions, and those that no index has.
+        """Return packages that a requirement needs and no image can install as they are.
 
+        First those that the index has as source, with versions; then in words those that it does not have for an image.
         The requirements of the newest releases are followed.
         """
         releases, day = self.releases(self.resolver), self.resolver.day
         spec = self.resolver.spec
         environment = make_environment(spec.python, PROCESSORS[spec.platform])
-        seen, missing, unknown = {*self.resolver.versions}, dict[str, str](), list[str]()
+        seen, missing, unusable = {*self.resolver.versions}, dict[str, str](), list[str]()
         level = [Requirement(culprit)]
         while level and len(seen) < MAX_WALK + len(self.resolver.versions):
             names = [name_of(str(one)) for one in level]
@@ -853,7 +892,7 @@ class _Search:
                     continue
                 seen.add(name)
                 if releases.read(name) is None and not self._is_local(name):
-                    unknown.append(name)
+                    unusable.append(f"{name}, which the package index does not have")
                 until = self.resolver.today if is_exact(str(needed)) and needed == Requirement(culprit) else day
                 listed = [
                     release
@@ -866,13 +905,16 @@ class _Search:
                     chosen.append((needed, name, found))
                 elif not self._is_local(name) and (sources := [one for one in listed if one.has_source]):
                     missing[name] = str(sources[0].version)
+                elif listed and not self._is_local(name):
+                    only = "only " if listed[0].systems else ""
+                    unusable.append(f"{name}{needed.specifier}, whose wheels are {only}for {list_pythons(listed[0])}")
 
             def read(item: tuple[Requirement, str, PackageRelease]) -> list[Requirement]:
                 requires = releases.read_requirements(item[1], str(item[2].version)) or ()
                 return select_names(requires, environment, item[0].extras)
 
             level = [one for found in map_in_threads(read, chosen, MAX_PAGES) for one in found]
-        return missing, unknown
+        return missing, unusable
 
 
 def _describe_wheels(missing: Mapping[str, str]) -> str:

@@ -79,7 +79,7 @@ def read_requested(names: Sequence[str], texts: Sequence[str], read: ReadFile) -
         if len(items) > MAX_ITEMS:
             raise UsageError(f"The files have more than {MAX_ITEMS} requirements.", next_step="Name fewer.")
     items += [item for text in texts for item in parse_plain_lines(text, source=WITH)]
-    return collect(items, needs_hashes=reader.needs_hashes, line_files=reader.line_files)
+    return collect(items, needs_hashes=reader.needs_hashes)
 
 
 @dataclass
@@ -88,10 +88,8 @@ class _Reader:
 
     read: ReadFile
     needs_hashes: bool = False
-    line_files: set[str] = field(default_factory=set)
     seen: set[tuple[str, bool]] = field(default_factory=set)
     characters: int = 0
-    is_utf16: bool = False  # of the file that was read last
 
     def read_file(self, name: str) -> Iterator[Item]:
         """Yield what a file that the user names asks for."""
@@ -104,13 +102,10 @@ class _Reader:
             yield from parse_conda_list(text, selection)
         else:
             shown = "standard input" if name == "-" else name
-            if name != "-" and not self.is_utf16:
-                self.line_files.add(name)
             yield from self._read_lines(text, None, name=shown, stack=(shown,))
 
     def _read_text(self, name: str) -> str:
-        content = self.read(name)
-        text, self.is_utf16 = decode_text(content), content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = decode_text(self.read(name))
         self.characters += len(text)
         if self.characters > MAX_CHARACTERS:
             raise UsageError(

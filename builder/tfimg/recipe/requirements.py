@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -163,9 +162,8 @@ class Requested:
     `hashes` are the allowed SHA-256 by canonical name; with `needs_hashes` every package must have one. `notes` say
     what is left out, and why. `fit_image` finds `tensorflow`, the releases that are asked for; None if it is not named.
     `places` say where a requirement or constraint stands: `FILE, line N`. `locked` are requirements that another tool
-    has resolved, `pinned` those that files state with an exact version. `line_files` are the files whose lines `sed`
-    can delete. `pythons` are the Pythons that files are for. What is of a system other than Linux, or of another
-    Python, `fit_image` leaves out.
+    has resolved, `pinned` those that files state with an exact version. `pythons` are the Pythons that files are for.
+    What is of a system other than Linux, or of another Python, `fit_image` leaves out.
     """
 
     requirements: tuple[str, ...] = ()
@@ -179,7 +177,6 @@ class Requested:
     settings: tuple[Setting, ...] = ()
     problems: tuple[Problem, ...] = ()
     locked: frozenset[str] = frozenset()
-    line_files: frozenset[str] = frozenset()
     pythons: tuple[PythonBound, ...] = ()
 
     @property
@@ -201,7 +198,7 @@ class Requested:
         raise_for_problems((*self.problems, *_explain_sources(self.sources)))
 
 
-def collect(items: Iterable[Item], *, needs_hashes: bool = False, line_files: Iterable[str] = ()) -> Requested:
+def collect(items: Iterable[Item], *, needs_hashes: bool = False) -> Requested:
     """Return what files ask for together; the place of a requirement is its first."""
     items = list(items)
     wanted = [item for item in items if isinstance(item, Wanted)]
@@ -238,7 +235,6 @@ def collect(items: Iterable[Item], *, needs_hashes: bool = False, line_files: It
         settings=tuple(item for item in items if isinstance(item, Setting)),
         problems=tuple(item for item in items if isinstance(item, Problem)),
         locked=frozenset(one.text for one in wanted if one.is_locked),
-        line_files=frozenset(line_files),
         pythons=tuple(item for item in items if isinstance(item, PythonBound)),
     )
 
@@ -426,6 +422,12 @@ def allows_release(requested: Requested, spec: ImageSpec) -> bool:
     return all(one.contains(spec.tensorflow, prereleases=True) for one in find_tensorflow(requested, spec).values())
 
 
+def fits_files(requested: Requested, spec: ImageSpec) -> bool:
+    """Return whether an image has the TensorFlow and the Python that the files of a fitted request name."""
+    is_release = requested.tensorflow is None or requested.tensorflow.contains(spec.tensorflow, prereleases=True)
+    return is_release and all(one.allows(spec.python) for one in requested.pythons)
+
+
 def find_differences(requested: Requested, spec: ImageSpec, lock: Lock) -> dict[str, str]:
     """Return the requirements and constraints that exclude the image's version of a package, with that version.
 
@@ -474,7 +476,7 @@ def fit_image(requested: Requested, spec: ImageSpec, lock: Lock, find_image: Fin
             *requested.problems,
             *_find_wrong_release(requested, spec, find_image),
             *_find_wrong_hashes(requested, locked.values()),
-            *_list_differences(requested, find_differences(requested, spec, lock), find_image),
+            *_list_differences(requested, find_differences(requested, spec, lock)),
         ),
     )
 
@@ -584,34 +586,16 @@ def _find_wrong_release(requested: Requested, spec: ImageSpec, find_image: FindI
             )
 
 
-def _list_differences(requested: Requested, different: Mapping[str, str], find_image: FindImage) -> Iterator[Problem]:
-    """Yield the problems of requirements and constraints of files that the image contradicts, with one command.
+def _list_differences(requested: Requested, different: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of constraints of files that exclude the image's version of a package.
 
-    What --with asks for is explained where it is resolved.
+    What is required moves where TensorFlow allows it, and is explained where it is resolved.
     """
-    stated = {text: version for text, version in different.items() if requested.is_of_file(text)}
-    step = _delete_lines([requested.places[text] for text in stated], requested.line_files)
-    for text, version in stated.items():
-        parsed = _parse(text)
-        if len(stated) == 1 and (image := find_image(canonicalize_name(parsed.name), str(parsed.specifier))):
-            step = f"{step} Or use the image {image}."
-        what = f"{text.partition(';')[0].strip()} conflicts with the image's {version}"
-        yield Problem(place=requested.places[text], what=what, step=step, is_conflict=True)
-
-
-def _delete_lines(places: Sequence[str], line_files: frozenset[str]) -> str:
-    """Return the step that takes the image's versions: a command, if all lines are of one file."""
-    found = [re.fullmatch(r"(.*), lines? (\d+)(?:-(\d+))?", place) for place in places]
-    files = {match[1] for match in found if match}
-    step = (
-        f"Nothing moves what TensorFlow was locked with: leave {'these lines' if len(places) > 1 else 'the line'} out"
-    )
-    if len(files) == 1 and None not in found and files <= line_files:
-        lines = ";".join(f"{match[2]}{f',{match[3]}' if match[3] else ''}d" for match in found if match)
-        (file,) = files
-        rest = str(PurePath(file).with_name("extra.txt"))
-        step += f", as `sed '{lines}' {shlex.quote(file)} > {shlex.quote(rest)}` does, and name {rest}"
-    return f"{step}."
+    for text, version in different.items():
+        if text in requested.constraints and text not in requested.requirements:
+            what = f"{text.partition(';')[0].strip()} excludes the image's {version}, which a constraint does not move"
+            step = "Leave the line out, or require the package: it moves where TensorFlow's own metadata allows it."
+            yield Problem(place=requested.places[text], what=what, step=step, is_conflict=True)
 
 
 def _find_wrong_hashes(requested: Requested, packages: Iterable[LockedPackage]) -> Iterator[Problem]:
