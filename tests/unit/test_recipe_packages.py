@@ -303,6 +303,13 @@ def test_a_plan_names_the_bound_that_forces_an_old_release(project: Project) -> 
     )
 
 
+def test_an_earlier_release_does_not_stand_in_for_one_that_needs_a_wheel_of_source(project: Project) -> None:
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, "since-source")
+    assert refused.value.sources == (("source-only", "1.0"),)
+    assert resolve(project, "since-source==1.0") == ["since-source==1.0"]
+
+
 def test_a_package_that_is_asked_for_becomes_no_older_for_a_newer_release_of_another(project: Project) -> None:
     assert resolve(project, "loosened") == ["loosened==2.0", "notes==0.1"]
 

@@ -25,6 +25,10 @@ from tfimg.recipe.releases import Releases
 if TYPE_CHECKING:
     from packaging.pylock import Package
 
+LATE_DAYS = 90
+"""Days by which a release may be older than the newest of the day before it is asked why. keras-cv 0.4.0, which lacks
+what it imports, is 256 days older than 0.6.4, which needs a wheel made of source."""
+
 MAX_AGE_DAYS = 365
 """Days by which a release that a request takes without naming its version may be older than the newest of the day."""
 
@@ -51,6 +55,11 @@ class OldRelease:
     def days(self) -> int:
         """How many days older than the newest release it is; 0 where the index states no days."""
         return (self.newest_day - self.uploaded).days if self.newest_day and self.uploaded else 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a request without a version ends in it because the newest may need what has no wheel."""
+        return self.specifier == "" and self.days > LATE_DAYS and not self.is_companion
 
     @property
     def is_refused(self) -> bool:
