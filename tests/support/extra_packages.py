@@ -66,6 +66,10 @@ lagging 1.0 2024-03-01 notes
 notes 0.1 2021-01-01
 notes 1.0 2024-02-01 packaging==23.2
 holds 1.0 2024-03-01 notes<1
+trailing 1.0 2024-03-01 midway
+midway 0.1 2021-01-01
+midway 1.0 2024-01-01 packaging==23.2
+midway 1.1 2024-02-01 protobuf==4.25.3
 since-source 1.0 2023-10-01
 since-source 2.0 2024-03-01 source-only
 loosened 1.0 2022-01-01 notes

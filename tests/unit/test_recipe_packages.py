@@ -286,6 +286,10 @@ def test_an_old_release_is_avoided_by_what_moves(project: Project) -> None:
     assert resolve(project, "lagging") == ["lagging==1.0", "notes==1.0", "packaging==23.2"]
 
 
+def test_an_old_release_is_avoided_though_the_newest_does_not_fit(project: Project) -> None:
+    assert resolve(project, "trailing") == ["midway==1.0", "packaging==23.2", "trailing==1.0"]
+
+
 def test_a_version_that_is_named_may_be_old(project: Project) -> None:
     assert resolve(project, "bounded==1.0") == ["bounded==1.0"]
     assert resolve(project, "bounded<2") == ["bounded==1.0"]

@@ -123,15 +123,16 @@ def take_newer_releases(
     def ask(one: OldRelease) -> str:
         for answer, names in (("avoidable", ()), ("forced", free)):
             try:
-                resolver.find((*pinned, f"{one.name}=={one.newest}"), names)
+                resolver.find((*pinned, bounds[one.name]), names)
                 return answer
             except LockError:
                 continue
         return "bounded by the request"
 
     old = [one for one in listed if one.days > MAX_AGE_DAYS][:MAX_LISTED]
+    bounds = {one.name: _bound_age(releases, one.name, one.newest_day) for one in old if one.newest_day}
     answers = list(zip(old, map_in_threads(ask, old, MAX_RESOLUTIONS), strict=True))
-    newer = tuple(f"{one.name}>={one.newest}" for one, answer in answers if answer == "avoidable")
+    newer = tuple(bounds[one.name] for one, answer in answers if answer == "avoidable")
     if newer:
         with suppress(LockError):
             found = replace(resolver, constraints=(*resolver.constraints, *newer)).find(pinned)
@@ -175,11 +176,17 @@ def _find_oldest(releases: Releases, requirements: Sequence[str], resolver: Reso
         if listed and not any(one.supports_python for one in listed if one.is_there(resolver.day)):
             bounds[name] = f"{name}>{listed[0].version.public}"
         elif newest is not None and newest.uploaded is not None:
-            since = newest.uploaded - timedelta(days=MAX_AGE_DAYS)
-            recent = (one.version for one in listed if one.uploaded and one.uploaded >= since and one.supports_python)
-            # A bound with a pre-release would allow them.
-            bounds[name] = f"{name}>={min(one for one in recent if not one.is_prerelease).public}"
+            bounds[name] = _bound_age(releases, name, newest.uploaded)
     return bounds
+
+
+def _bound_age(releases: Releases, name: str, newest: date) -> str:
+    """Return the requirement of a release that is not old beside the newest of the day, which is of `newest`."""
+    since = newest - timedelta(days=MAX_AGE_DAYS)
+    listed = releases.read(name) or ()
+    recent = (one.version for one in listed if one.uploaded and one.uploaded >= since and one.supports_python)
+    # A bound with a pre-release would allow them.
+    return f"{name}>={min(one for one in recent if not one.is_prerelease).public}"
 
 
 def is_for_later(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:
