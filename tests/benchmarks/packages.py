@@ -101,14 +101,14 @@ def resolve(project: Project, engine: Engine, plain: ImageSpec, package: str) ->
     extra = spec.extra or ExtraPackages()
     names = [one.name for one in read_packages({"own": extra.lock})]
     debian = tuple(dict.fromkeys(needed for name in names for needed in SYSTEM_PACKAGES.get(name, ((), ""))[0]))
-    asked = next(one for one in project.locks.list_additions(spec)[0] if one.is_asked)
+    root = next(one for one in project.locks.list_additions(spec)[0] if one.is_asked)
     made = {wheel.name.partition("-")[0] for wheel in project.locks.local_wheels(spec, {"own": extra.lock})}
     pair = replace(
         pair,
-        version=asked.version,
-        uploaded=asked.uploaded.isoformat() if asked.uploaded else None,
-        newest=asked.newest,
-        newest_day=asked.newest_day.isoformat() if asked.newest_day else None,
+        version=root.version,
+        uploaded=root.uploaded.isoformat() if root.uploaded else None,
+        newest=root.newest,
+        newest_day=root.newest_day.isoformat() if root.newest_day else None,
         debian=debian,
         sources=sorted(made),
         lock=hashlib.sha256(extra.lock.encode()).hexdigest()[:16],

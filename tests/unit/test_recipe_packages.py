@@ -314,7 +314,7 @@ def test_an_earlier_release_does_not_stand_in_for_one_that_needs_a_wheel_of_sour
     assert resolve(project, "since-source==1.0") == ["since-source==1.0"]
 
 
-def test_a_package_that_is_asked_for_becomes_no_older_for_a_newer_release_of_another(project: Project) -> None:
+def test_a_package_of_the_request_becomes_no_older_for_a_newer_release_of_another(project: Project) -> None:
     assert resolve(project, "loosened") == ["loosened==2.0", "notes==0.1"]
 
 
