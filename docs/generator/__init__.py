@@ -51,6 +51,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "api": library.api,
     "matrix": matrix.matrix,
     "benchmark": benchmarks.benchmark,
+    "packages": benchmarks.packages,
     "known-issues": known_issues.known_issues,
     "toctree": navigation.toctree,
     "wide-page": navigation.wide_page,

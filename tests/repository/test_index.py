@@ -162,6 +162,13 @@ def test_metadata_beside_a_wheel_spares_the_wheel(form: str, index_server: Packa
     assert index_server.requested == ["/simple/tensorflow/", f"/files/{NAME}.metadata"]
 
 
+def test_a_bound_of_before_pep_440_is_read_as_uv_reads_it(index_server: PackageIndex, index: Index) -> None:
+    written = ("scikit-learn (>=1.0.*) ; extra == 'pipelines'", "a<=2.*,!=1.1.*", "b==1.*")
+    read = ("scikit-learn (>=1.0) ; extra == 'pipelines'", "a<=2,!=1.1.*", "b==1.*")
+    index_server.files["mlflow"] = [File("mlflow-1.27.0-py3-none-any.whl", metadata=metadata(written))]
+    assert index.read_metadata(only(index.wheels("mlflow")), build=False).requires == read
+
+
 def test_metadata_is_beside_the_wheel_whatever_its_address_has(index_server: PackageIndex, index: Index) -> None:
     index_server.files["thing"] = [File("thing-1.0-py3-none-any.whl", metadata=metadata(("numpy",)))]
     page = json.loads(index_server.answer("/simple/thing/")[2])

@@ -69,6 +69,14 @@ lagging 1.0 2024-03-01 notes
 notes 0.1 2021-01-01
 notes 1.0 2024-02-01 packaging==23.2
 holds 1.0 2024-03-01 notes<1
+trailing 1.0 2024-03-01 midway
+midway 0.1 2021-01-01
+midway 1.0 2024-01-01 packaging==23.2
+midway 1.1 2024-02-01 protobuf==4.25.3
+since-source 1.0 2023-10-01
+since-source 2.0 2024-03-01 source-only
+loosened 1.0 2022-01-01 notes
+loosened 2.0 2024-03-01 notes<1
 metadata 1.0 2024-02-01 protobuf==4.25.3
 bounded 1.0 2022-01-01
 bounded 2.0 2024-03-01 numpy>=1.27
@@ -77,6 +85,8 @@ needs-late 1.0 2024-01-01 latecomer
 wheel 0.45.0 2024-01-01
 opencv-python 4.9.0 2024-01-01
 tensorflow-addons 0.23.0 2023-11-28
+tensorflow-probability 0.23.0 2023-11-20
+tensorflow-probability 0.24.0 2024-03-12
 torch 2.0.1 2023-05-08 nvidia-cudnn-cu11==8.5.0
 torch 2.2.1 2024-02-22 nvidia-cudnn-cu12==8.9.2.26
 nvidia-cudnn-cu11 8.5.0 2023-01-01

@@ -1,5 +1,7 @@
-"""The benchmark of image builds: what it computes, writes and draws, without an engine."""
+"""The benchmarks of image builds and of packages: what they compute, write and draw, without an engine."""
 
+import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -14,6 +16,10 @@ from benchmarks.images.failure import CannotMeasure
 from benchmarks.images.figures import Measurement, Result, results
 from benchmarks.images.plot import plot
 from benchmarks.images.targets import Knob, Target, replace_version, requirements, turned_lock
+from benchmarks.packages import Candidate, Pair, group
+from generator.benchmarks import show_packages
+from tfimg import Project
+from tfimg.matrix.spec import ExtraPackages
 
 ROOT = Path(__file__).parents[2]
 LOCK = """\
@@ -130,3 +136,43 @@ def test_it_starts_as_its_documentation_says() -> None:
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr) == (0, "")
     assert "--scenario" in said.stdout
+
+
+def candidate(package: str, *versions: str, sources: tuple[str, ...] = ()) -> Candidate:
+    lock = "".join(f"{version} --hash=sha256:{'a' * 64}\n" for version in versions)
+    pair = Pair(package=package, image="2.20.0-cpu-py3.11", resolved="2026-11-26", sources=sources)
+    return Candidate(pair=pair, extra=ExtraPackages(requirements=(package,), lock=lock), project=Project())
+
+
+def test_packages_share_an_image_where_each_has_its_own_wheels_in_it() -> None:
+    found = group(
+        [
+            candidate("a", "a==1", "common==1"),
+            candidate("b", "b==1", "common==2"),
+            candidate("c", "c==1", "common==1"),
+            candidate("d", "d==1", "werkzeug==3.1.8"),
+            candidate("e", "e==1", sources=("f",)),
+        ],
+        {"packages": f"werkzeug==3.1.9 --hash=sha256:{'b' * 64}\n"},
+    )
+    assert [[one.pair.package for one in members] for members in found] == [["a", "c", "e"], ["b"], ["d"]]
+
+
+def test_a_pair_shows_its_version_or_why_there_is_none() -> None:
+    pair = Pair(package="a", image="2.20.0-cpu-py3.11", resolved="2026-11-26", version="1.0", problems=())
+    refused = replace(pair, package="b", version=None, refusal="b needs c<2.", checked="2026-11-26", problems=None)
+    pairs = [
+        *(pair, refused),
+        replace(pair, package="c", problems=("environment.imports: no module",)),
+        replace(pair, package="d", debian=("git",), sources=("e",), problems=None),
+    ]
+    text = show_packages(json.loads(json.dumps([asdict(one) for one in pairs])))
+    cells = dict(re.findall(r"^\| `(.)` \| (.*) \|$", text, re.MULTILINE))
+    assert cells == {
+        "a": "1.0",
+        "b": "[refused](#b-2-20-0-cpu-py3-11)",
+        "c": "[1.0 fails](#c-2-20-0-cpu-py3-11)",
+        "d": r"1.0 \* † ?",
+    }
+    assert "b needs c\\<2. (checked by hand on 2026-11-26)" in text
+    assert "**c beside 2.20.0**: environment.imports: no module" in text

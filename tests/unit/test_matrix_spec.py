@@ -5,6 +5,7 @@ from datetime import date
 from itertools import product
 
 import pytest
+from packaging.version import Version
 
 from support.matrix_edits import GOOD
 from tfimg.build.builder import BuildSettings
@@ -15,6 +16,7 @@ from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import PLATFORMS, Matrix, Variant
 from tfimg.matrix.spec import ExtraPackages, ImageSpec, expand_matrix, find_gaps, with_extra_packages, with_variant
+from tfimg.project.project import Project
 from tfimg.recipe.labels import make_extra_labels, read_extra_labels
 from tfimg.recipe.tags import list_aliases
 
@@ -199,3 +201,29 @@ def test_extra_packages_end_the_identifier_and_come_back_from_labels(spec: Image
     assert mine.system_packages == ("git", "ffmpeg")
     assert read_extra_labels(make_extra_labels(own)) == own
     assert read_extra_labels({}) is None
+
+
+@pytest.mark.parametrize(
+    ("package", "tensorflow", "releases"),
+    [
+        ("tensorflow-addons", "2.15.1", ""),
+        ("tensorflow-addons", "2.16.1", "<0"),
+        ("tensorflow-io", "2.11.1", "<0.32.0"),
+        ("tensorflow-io", "2.15.0.post1", ">=0.36.0,<0.37.0"),
+        ("tensorflow-io", "2.16.2", ">=0.37.0"),
+        ("tensorflow-io", "2.18.1", "<0"),
+        ("tensorflow-probability", "2.10.1", "<0.19.0"),
+        ("tensorflow-probability", "2.17.1", "<0.25.0"),
+        ("tensorflow-probability", "2.21.0", ""),
+    ],
+)
+def test_the_releases_of_a_companion_that_work_with_a_tensorflow(package: str, tensorflow: str, releases: str) -> None:
+    assert Project().matrix.companions[package].find_releases(tensorflow) == releases
+
+
+def test_what_a_release_of_a_companion_needs_is_what_the_last_one_before_it_needs() -> None:
+    found = Project().matrix.companions["tensorflow-io"]
+    assert [found.find_need(Version(one)) for one in ("0.31.0", "0.34.0", "0.37.1")] == [
+        *("<2.12", ">=2.13,<2.14", ">=2.16,<2.17"),
+    ]
+    assert Project().matrix.companions["tensorflow-probability"].find_need(Version("0.18.0")) == ""

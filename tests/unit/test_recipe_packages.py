@@ -218,20 +218,27 @@ def test_no_image_is_named_that_a_file_excludes(project: Project) -> None:
         assert refused.value.next_step == "Write numpy without a version."
 
 
-# Keras 2
+# Companions
 
 
-def test_a_package_that_needs_keras_2_without_saying_so_is_refused_beside_keras_3(project: Project) -> None:
+def test_a_package_that_needs_an_earlier_tensorflow_without_saying_so_is_refused(project: Project) -> None:
     with pytest.raises(RequirementConflict) as refused:
         project.locks.add_packages(project.spec("2.16.2-cpu-py3.11"), ["tensorflow-addons"])
     assert refused.value.what.startswith(
-        "tensorflow-addons needs Keras 2, and 2.16.2-cpu-py3.11 has Keras 3: it imports"
+        "tensorflow-addons needs tensorflow<2.16, and 2.16.2-cpu-py3.11 has 2.16.2: it imports"
     )
-    assert (
-        refused.value.next_step
-        == "Use the image 2.15.1-cpu-py3.11, which has keras 2.15.0; or leave out tensorflow-addons."
+    assert refused.value.next_step == (
+        "Use the image 2.15.1-cpu-py3.11, which has tensorflow 2.15.1; or leave out tensorflow-addons."
     )
     assert resolve(project, "tensorflow-addons") == ["tensorflow-addons==0.23.0"]
+
+
+def test_of_a_package_that_compares_versions_at_its_import_the_release_that_works_is_taken(project: Project) -> None:
+    assert resolve(project, "tensorflow-probability") == ["tensorflow-probability==0.23.0"]
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, "tensorflow-probability==0.24.0")
+    assert refused.value.what.startswith("tensorflow-probability==0.24.0 needs tensorflow>=2.16, and 2.15.1-cpu-")
+    assert refused.value.next_step.startswith("Write tensorflow-probability<0.24.0; or use the image 2.16.2-cpu-py3.11")
 
 
 # CUDA
@@ -279,6 +286,10 @@ def test_an_old_release_is_avoided_by_what_moves(project: Project) -> None:
     assert resolve(project, "lagging") == ["lagging==1.0", "notes==1.0", "packaging==23.2"]
 
 
+def test_an_old_release_is_avoided_though_the_newest_does_not_fit(project: Project) -> None:
+    assert resolve(project, "trailing") == ["midway==1.0", "packaging==23.2", "trailing==1.0"]
+
+
 def test_a_version_that_is_named_may_be_old(project: Project) -> None:
     assert resolve(project, "bounded==1.0") == ["bounded==1.0"]
     assert resolve(project, "bounded<2") == ["bounded==1.0"]
@@ -294,6 +305,17 @@ def test_a_plan_names_the_bound_that_forces_an_old_release(project: Project) -> 
         "bounded 1.0 of 2022-01-01 is old, as the request names bounded<2: the newest of the day is 2.0 of 2024-03-01.",
         "notes 0.1 of 2021-01-01 is old, as holds 1.0 needs notes<1: the newest of the day is 1.0 of 2024-02-01.",
     )
+
+
+def test_an_earlier_release_does_not_stand_in_for_one_that_needs_a_wheel_of_source(project: Project) -> None:
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, "since-source")
+    assert refused.value.sources == (("source-only", "1.0"),)
+    assert resolve(project, "since-source==1.0") == ["since-source==1.0"]
+
+
+def test_a_package_of_the_request_becomes_no_older_for_a_newer_release_of_another(project: Project) -> None:
+    assert resolve(project, "loosened") == ["loosened==2.0", "notes==0.1"]
 
 
 def test_a_version_that_is_named_may_be_newer_than_the_day(project: Project) -> None:

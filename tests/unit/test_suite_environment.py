@@ -63,6 +63,17 @@ def test_every_module_that_does_not_import_is_named_also_after_one_that_dies(
     }
 
 
+def test_a_module_of_a_developer_beside_the_one_of_the_package_s_name_need_not_import() -> None:
+    modules = {"ml-flow": ["ml_flow", "plugins", "tools"], "damaged": ["damaged", "six"], "other": ["a", "b"]}
+    missing = "ModuleNotFoundError: No module named '{}'".format
+    problems = {
+        "plugins": missing("pylint.nodes"), "tools": "ImportError: x", "damaged": missing("c"), "six": missing("d"),
+        "a": missing("c"),
+    }  # fmt: skip
+    assert imports.strays(modules, problems) == ["plugins"]
+    assert imports.strays({**modules, "pylint": ["pylint"]}, problems) == []
+
+
 def test_a_module_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CheckSkipped):  # without a lock
         imports.all_of_them(Facts())

@@ -18,7 +18,7 @@ from tfimg.core import documents, errors
 from tfimg.core.text import escape_unprintable
 from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, GPU, Device
-from tfimg.matrix.spec import CUSTOM_PREFIX, CustomWheel, ImageSpec, list_keras_2, list_libraries, make_identifier
+from tfimg.matrix.spec import CUSTOM_PREFIX, CustomWheel, ImageSpec, list_libraries, make_identifier
 from tfimg.matrix.support_ends import find_support_ends
 from tfimg.recipe.labels import MAX_LABEL, WHEEL_LABEL
 from tfimg.recipe.layout import SHARED_FILES
@@ -98,7 +98,7 @@ def make_spec(matrix: schema.Matrix, facts: ImageFacts, wheel: CustomWheel) -> I
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=(),
         fixed=tuple(matrix.fixed.items()),
-        keras_2=list_keras_2(matrix, facts.keras),
+        companions=tuple(matrix.companions.items()),
         waived=tuple(row.waives.items()),
         support_ends=find_support_ends(
             matrix, tensorflow=facts.tensorflow, python=facts.python, base=matrix.bases[facts.python]

@@ -231,12 +231,16 @@ def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     return content
 
 
+_STAR = re.compile(r"([<>]=?\s*\d+(?:\.\d+)*)\.\*")
+"""A bound such as >=1.0.*, which wheels of before 2023 have, and PEP 440 does not allow; uv reads >=1.0."""
+
+
 def parse_requires(metadata: bytes) -> tuple[str, ...]:
     """Return the requirements in a METADATA file. Raises `ValueError`, also for a marker that cannot be evaluated."""
     headers = HeaderParser().parsestr(metadata.decode())
     if "Metadata-Version" not in headers:
         raise ValueError("it is not a METADATA file")
-    requires = tuple(headers.get_all("Requires-Dist") or ())
+    requires = tuple(_STAR.sub(r"\1", one) for one in headers.get_all("Requires-Dist") or ())
     try:
         for requirement in map(Requirement, requires):
             if requirement.marker:

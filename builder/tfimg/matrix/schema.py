@@ -321,11 +321,31 @@ class Constraint(Facts):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class NeedsKeras2(Facts):
-    """A package whose import fails beside Keras 3, which its metadata does not say."""
+class Companion(Facts):
+    """A package that works with some releases of TensorFlow alone, which its metadata does not say."""
 
     reason: Sentence
-    until: VersionText | None = fact(default=None, description="First release that works beside Keras 3, if one does")
+    tensorflow: dict[VersionText, RangeText] = fact(
+        min_length=1, description="The TensorFlow that its releases need, by the first of them; earlier ones take any"
+    )
+
+    def find_need(self, version: Version) -> str:
+        """Return the TensorFlow that a release needs; empty if that is not known."""
+        known = [first for first in self._order if Version(first) <= version]
+        return self.tensorflow[known[-1]] if known else ""
+
+    def find_releases(self, tensorflow: str) -> str:
+        """Return the specifier of the releases that work with a TensorFlow; empty if all do."""
+        order = self._order
+        works = [SpecifierSet(self.tensorflow[first]).contains(tensorflow, prereleases=True) for first in order]
+        if True not in works:
+            return f"<{order[0]}"
+        start, end = works.index(True), len(works) - works[::-1].index(True)
+        return ",".join([f">={order[start]}"] * (start > 0) + [f"<{one}" for one in order[end : end + 1]])
+
+    @property
+    def _order(self) -> list[str]:
+        return sorted(self.tensorflow, key=Version)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -448,8 +468,8 @@ class Matrix(Facts):
         default={"*": "this matrix does not say which packages may move"},
         description="Patterns of packages that extra packages do not move, and why; none: no package moves",
     )
-    keras_2: dict[PackageText, NeedsKeras2] = fact(
-        default={}, description="Packages that need Keras 2 without saying so in their metadata"
+    companions: dict[PackageText, Companion] = fact(
+        default={}, description="Packages that need certain releases of TensorFlow without saying so in their metadata"
     )
     accepted_risks: tuple[AcceptedRisk, ...] = fact(
         default=(), description="Vulnerabilities that images keep for now, and why"

@@ -6,7 +6,6 @@ from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError
@@ -55,8 +54,8 @@ class ImageSpec:
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
     packages that may be newer than the cut-off; `fixed` are patterns of the packages that extra packages do not move,
-    with reasons; `keras_2` are packages that fail beside its Keras 3; `waived` are checks that the image need not pass,
-    with reasons.
+    with reasons; `companions` are packages that need certain releases of TensorFlow; `waived` are checks that the image
+    need not pass, with reasons.
     `support_ends` are the published ends of security fixes, the earliest first. `variants` are the variant and those
     that it extends, the most general first; `own` are extra packages. `wheel` is the TensorFlow of a custom image,
     whose facts are the wheel's and whose row is the nearest one.
@@ -84,7 +83,7 @@ class ImageSpec:
     constraints: tuple[schema.Constraint, ...]
     newer: tuple[str, ...]
     fixed: tuple[tuple[str, str], ...]
-    keras_2: tuple[tuple[str, schema.NeedsKeras2], ...]
+    companions: tuple[tuple[str, schema.Companion], ...]
     waived: tuple[tuple[str, str], ...]
     support_ends: tuple[SupportEnd, ...] = ()
     variant: str = schema.RUNTIME
@@ -273,15 +272,10 @@ def _spec(
         constraints=tuple(matrix.constraints[name] for name in row.constraints),
         newer=tuple(sorted({*matrix.newer.packages, *row.newer, *row.wheels[platform].newer})),
         fixed=tuple(matrix.fixed.items()),
-        keras_2=list_keras_2(matrix, row.keras),
+        companions=tuple(matrix.companions.items()),
         waived=tuple(row.waives.items()),
         support_ends=find_support_ends(matrix, tensorflow=release.version, python=python, base=matrix.bases[python]),
     )
-
-
-def list_keras_2(matrix: schema.Matrix, keras: str) -> tuple[tuple[str, schema.NeedsKeras2], ...]:
-    """Return the packages that need Keras 2, for an image without it; none for an image that has it."""
-    return tuple(matrix.keras_2.items()) if SpecifierSet(keras).contains("3.999") else ()
 
 
 def make_identifier(release: str, device: Device | schema.Gpu, python: str, platform: schema.Platform) -> str:

@@ -313,6 +313,10 @@ class Locks:
             found, refused = take_newer_releases(resolver, self.releases(resolver), requirements, found)
         if refused:
             raise self._explain(resolver, requested, refused, started, on_event)
+        if late := next((one for one in old if one.is_late), None):
+            refusal = self._explain(resolver, requested, late, started, on_event)
+            if isinstance(refusal, errors.RequirementConflict) and refusal.sources:
+                raise refusal
         own = resolver.format(requirements, found)
         require_one_cuda(resolver.spec, resolver.lock, own)
         return own

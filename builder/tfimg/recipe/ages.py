@@ -25,6 +25,10 @@ from tfimg.recipe.releases import Releases
 if TYPE_CHECKING:
     from packaging.pylock import Package
 
+LATE_DAYS = 90
+"""Days by which a release may be older than the newest of the day before it is asked why. keras-cv 0.4.0, which lacks
+what it imports, is 256 days older than 0.6.4, which needs a wheel made of source."""
+
 MAX_AGE_DAYS = 365
 """Days by which a release that a request takes without naming its version may be older than the newest of the day."""
 
@@ -51,6 +55,11 @@ class OldRelease:
     def days(self) -> int:
         """How many days older than the newest release it is; 0 where the index states no days."""
         return (self.newest_day - self.uploaded).days if self.newest_day and self.uploaded else 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a request without a version ends in it because the newest may need what has no wheel."""
+        return self.specifier == "" and self.days > LATE_DAYS and not self.is_companion
 
     @property
     def is_refused(self) -> bool:
@@ -103,26 +112,30 @@ def take_newer_releases(
     uv keeps what the image has, and may take an old release for it. Also return the first that it has to take because
     of what does not move. Raises `NetworkError`.
     """
-    known = {name_of(one) for one in requirements} | resolver.versions.keys()
-    others = {str(one.name): str(one.version) for one in found if one.name not in known}
+    versions = {str(one.name): str(one.version) for one in found}
+    named = {name_of(one) for one in requirements} - resolver.versions.keys()
+    others = {name: one for name, one in versions.items() if name not in named | resolver.versions.keys()}
+    # What the request names becomes no older for it.
+    pinned = (*requirements, *(f"{name}=={versions[name]}" for name in sorted(named & versions.keys())))
     listed = find_old_releases(releases, resolver.spec, others, (), resolver.day)
     free = [name for name in resolver.versions if not resolver.is_held(name, [name])]
 
     def ask(one: OldRelease) -> str:
         for answer, names in (("avoidable", ()), ("forced", free)):
             try:
-                resolver.find((*requirements, f"{one.name}=={one.newest}"), names)
+                resolver.find((*pinned, bounds[one.name]), names)
                 return answer
             except LockError:
                 continue
         return "bounded by the request"
 
     old = [one for one in listed if one.days > MAX_AGE_DAYS][:MAX_LISTED]
+    bounds = {one.name: _bound_age(releases, one.name, one.newest_day) for one in old if one.newest_day}
     answers = list(zip(old, map_in_threads(ask, old, MAX_RESOLUTIONS), strict=True))
-    newer = tuple(f"{one.name}>={one.newest}" for one, answer in answers if answer == "avoidable")
+    newer = tuple(bounds[one.name] for one, answer in answers if answer == "avoidable")
     if newer:
         with suppress(LockError):
-            found = replace(resolver, constraints=(*resolver.constraints, *newer)).find(requirements)
+            found = replace(resolver, constraints=(*resolver.constraints, *newer)).find(pinned)
     return found, next((one for one, answer in answers if answer == "forced"), None)
 
 
@@ -163,11 +176,17 @@ def _find_oldest(releases: Releases, requirements: Sequence[str], resolver: Reso
         if listed and not any(one.supports_python for one in listed if one.is_there(resolver.day)):
             bounds[name] = f"{name}>{listed[0].version.public}"
         elif newest is not None and newest.uploaded is not None:
-            since = newest.uploaded - timedelta(days=MAX_AGE_DAYS)
-            recent = (one.version for one in listed if one.uploaded and one.uploaded >= since and one.supports_python)
-            # A bound with a pre-release would allow them.
-            bounds[name] = f"{name}>={min(one for one in recent if not one.is_prerelease).public}"
+            bounds[name] = _bound_age(releases, name, newest.uploaded)
     return bounds
+
+
+def _bound_age(releases: Releases, name: str, newest: date) -> str:
+    """Return the requirement of a release that is not old beside the newest of the day, which is of `newest`."""
+    since = newest - timedelta(days=MAX_AGE_DAYS)
+    listed = releases.read(name) or ()
+    recent = (one.version for one in listed if one.uploaded and one.uploaded >= since and one.supports_python)
+    # A bound with a pre-release would allow them.
+    return f"{name}>={min(one for one in recent if not one.is_prerelease).public}"
 
 
 def is_for_later(releases: Releases, spec: ImageSpec, name: str, version: str) -> bool:

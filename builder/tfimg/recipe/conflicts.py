@@ -390,7 +390,7 @@ class _Search:
         version = self.resolver.versions.get(name)
         if version is not None and wanted.specifier.contains(version, prereleases=True):
             return None
-        if problem := self._find_keras_2(requirement):
+        if problem := self._find_companion(requirement):
             return problem
         plain = self._replace(requirement, wanted.name, f"write {wanted.name} without a version")
         if version is not None and self.resolver.is_held(name, [requirement]):
@@ -414,23 +414,24 @@ class _Search:
             return None if self._is_local(requirement) else self._describe_unknown(requirement)
         return None if self._is_local(requirement) else self._describe_releases(requirement, listed, matching)
 
-    def _find_keras_2(self, requirement: str) -> _Problem | None:
-        """Return the problem of a package that needs Keras 2 without saying so, in an image with Keras 3."""
+    def _find_companion(self, requirement: str) -> _Problem | None:
+        """Return why no release of a package works with the image's TensorFlow, if its metadata does not say it."""
         wanted, spec = Requirement(requirement), self.resolver.spec
-        one = dict(spec.keras_2).get(name_of(requirement))
-        if one is None:
-            return None
-        newer = f"{wanted.name}>={one.until}"
+        one = dict(spec.companions).get(name_of(requirement))
         out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}")
         listed = self.releases(self.resolver).read(wanted.name) or ()
-        both = wanted.specifier & SpecifierSet(f">={one.until}" if one.until else "<0")
-        if any(both.contains(release.version) for release in listed):
+        matching = [release.version for release in listed if wanted.specifier.contains(release.version)]
+        if one is None or not matching:
             return None
+        works = one.find_releases(spec.tensorflow)
+        if any(SpecifierSet(works).contains(version) for version in matching):
+            return None
+        need = one.find_need(matching[0])
         return _Problem(
-            what=f"{requirement} needs Keras 2, and {spec.identifier} has Keras 3: it {one.reason}.",
+            what=f"{requirement} needs tensorflow{need}, and {spec.identifier} has {spec.tensorflow}: it {one.reason}.",
             attempts=(
-                *([self._replace(requirement, newer, f"write {newer}")] if one.until else []),
-                *self._at_image("keras", "<3", requirement),
+                self._replace(requirement, f"{wanted.name}{works}", f"write {wanted.name}{works}"),
+                *self._at_image(ALIAS, need, requirement),
                 out,
             ),
             change=out,

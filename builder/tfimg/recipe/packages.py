@@ -128,7 +128,7 @@ class Resolver:
             constraints=(
                 *(f"{name}=={versions[name]}" for name in held),
                 *(f"{fix.name}=={fix.version}" for fix in self.fixes),
-                *(f"{name}>={one.until}" if one.until else f"{name}<0" for name, one in self.spec.keras_2),
+                *(f"{name}{one.find_releases(self.spec.tensorflow)}" for name, one in self.spec.companions),
                 *self.constraints,
             ),
             newest=self.as_of == self.today,

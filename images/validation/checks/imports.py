@@ -14,11 +14,11 @@ from contract import CheckFailed, claimed
 from emulation import extend
 from framework import tensorflow
 
-from .packages import installed
+from .packages import installed, normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import NoReturn
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import NoReturn, Optional
 
     from contract import Facts, Measured
 
@@ -30,8 +30,9 @@ SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 def all_of_them(facts: Facts) -> Measured:
     """Every module of every locked package imports, beside TensorFlow.
 
-    Packages that only bring libraries or data have none; they are told, and `environment.packages` sees them. The
-    facts may waive one package, as environment.imports:NAME.
+    Packages that only bring libraries or data have none; they are told, and `environment.packages` sees them. So are
+    modules of a developer that a package brings beside the one of its name, such as mlflow's pylint_plugins. The facts
+    may waive one package, as environment.imports:NAME.
     """
     packages = claimed(facts.packages or None, "locked packages")
     # Half of them fail without it, and none of those would be to blame.
@@ -41,12 +42,14 @@ def all_of_them(facts: Facts) -> Measured:
     lock = sorted(packages.keys() - waived, key=lambda name: (name != "setuptools", name))
     modules = {name: modules_of(name) for name in lock}
     problems = failures([module for name in lock for module in modules[name] or ()])
+    stray = {module: problems.pop(module) for module in strays(modules, problems)}
     problems.update({name: "it has no list of files" for name in lock if modules[name] is None})
     measured = {
         "packages": len(lock),
         "modules": sum(len(found or ()) for found in modules.values()),
         "waived": sorted(waived),
         "without": [name for name, found in modules.items() if found == []],
+        "stray": stray,
     }
     if problems:
         named = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
@@ -81,6 +84,19 @@ def outermost(files: Iterable[str]) -> list[str]:
             single.add(stem)
     outer = {path for path in packages if not any(path[:count] in packages for count in range(1, len(path)))}
     return sorted({".".join(path) for path in outer if path} | single)
+
+
+def strays(modules: Mapping[str, Optional[Sequence[str]]], problems: Mapping[str, str]) -> list[str]:
+    """The modules that need what no package brings, beside one of their package's name that imports."""
+    brought = {module.partition(".")[0] for found in modules.values() for module in found or ()}
+    return [
+        module
+        for package, found in modules.items()
+        if any(normalised(one) == package and one not in problems for one in found or ())
+        for module in found or ()
+        for missing in re.findall(r"^ModuleNotFoundError: No module named '(\w+)", problems.get(module, ""))
+        if missing not in brought
+    ]
 
 
 def failures(modules: Sequence[str]) -> dict[str, str]:
