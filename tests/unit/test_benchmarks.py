@@ -18,7 +18,6 @@ from benchmarks.images.plot import plot
 from benchmarks.images.targets import Knob, Target, replace_version, requirements, turned_lock
 from benchmarks.packages import Candidate, Pair, group
 from generator.benchmarks import show_packages
-from tfimg import Project
 from tfimg.matrix.spec import ExtraPackages
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +140,7 @@ def test_it_starts_as_its_documentation_says() -> None:
 def candidate(package: str, *versions: str, sources: tuple[str, ...] = ()) -> Candidate:
     lock = "".join(f"{version} --hash=sha256:{'a' * 64}\n" for version in versions)
     pair = Pair(package=package, image="2.20.0-cpu-py3.11", resolved="2026-11-26", sources=sources)
-    return Candidate(pair=pair, extra=ExtraPackages(requirements=(package,), lock=lock), project=Project())
+    return Candidate(pair=pair, extra=ExtraPackages(requirements=(package,), lock=lock))
 
 
 def test_packages_share_an_image_where_each_has_its_own_wheels_in_it() -> None:
