@@ -16,9 +16,8 @@ from tfimg.matrix.devices import CPU
 from tfimg.matrix.schema import PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.ages import MAX_AGE_DAYS, OldRelease, find_old_releases
-from tfimg.recipe.cuda import find_cuda_copies, is_for_cuda, list_cpu_builds
 from tfimg.recipe.lock import Lock, read_packages
-from tfimg.recipe.packages import find_moved, name_of
+from tfimg.recipe.packages import find_cuda_copies, find_moved, is_for_cuda, list_cpu_builds, name_of
 from tfimg.recipe.releases import MAX_PAGES, Releases
 
 MAX_NAMED = 5  # packages that a note names

@@ -23,10 +23,18 @@ from tfimg.core.text import escape_unprintable, list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
 from tfimg.recipe.ages import OldRelease, find_old_releases, find_recent, is_for_later
-from tfimg.recipe.cuda import TORCH, describe_torch_for_cpu, find_cuda_copies, is_for_cuda
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
-from tfimg.recipe.packages import Resolver, is_exact, list_wheels, name_of
+from tfimg.recipe.packages import (
+    TORCH,
+    Resolver,
+    describe_torch_for_cpu,
+    find_cuda_copies,
+    is_exact,
+    is_for_cuda,
+    list_wheels,
+    name_of,
+)
 from tfimg.recipe.releases import MAX_PAGES, PackageRelease, Releases, list_pythons, select_names
 from tfimg.recipe.requirements import WITH_SOURCE
 
