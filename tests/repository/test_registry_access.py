@@ -227,7 +227,7 @@ def test_a_proxy_is_used_and_bypassed_for_no_proxy(
             assert client.list_tags() == ()
             assert company.requests == ["GET http://registry.invalid:5000/v2/team/tf/tags/list"]
         else:
-            with pytest.raises(NetworkError, match=r"registry\.invalid:5000 cannot be reached: "):
+            with pytest.raises(NetworkError, match=r"DNS does not resolve the name registry\.invalid: "):
                 client.list_tags()
             assert company.requests == []
 
@@ -235,6 +235,6 @@ def test_a_proxy_is_used_and_bypassed_for_no_proxy(
 def test_a_missing_proxy_is_named_and_not_used_for_loopback(server: Loopback, open_registry: Open) -> None:
     settings = replace(PLAIN, proxies={"http": "http://127.0.0.1:9"})
     assert open_registry(server.address, settings=settings).list_tags() == ()
-    says = r"The proxy for registry.invalid does not work: connection ref"
-    with pytest.raises(NetworkError, match=f"{says}used. Check HTTPS_PROXY and NO_PROXY.$"):
+    says = r"The proxy 127\.0\.0\.1:9 for the registry registry\.invalid does not work: connection refused\. "
+    with pytest.raises(NetworkError, match=says):
         open_registry("registry.invalid", settings=settings).list_tags()

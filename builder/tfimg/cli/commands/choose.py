@@ -126,5 +126,5 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
 
 
 CHOICE = ("identifier", "tags", "tensorflow", "python", "platform", "cuda", "cudnn", "libtpu", "level",
-          "base_kind", "date", "supported_until")  # fmt: skip
+          "base_kind", "date", "host_machines", "supported_until")  # fmt: skip
 """What `tfimg resolve` shows of an image; `--explain` and `--json` show the rest."""

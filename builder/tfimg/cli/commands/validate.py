@@ -135,7 +135,15 @@ class Explain(Command):
             step = "Name the JSON that `tfimg build` or `tfimg validate` wrote with --report."
             raise UsageError(f"{self.file} is a log, and --report writes reports.", next_step=step)
         else:
-            _explain_log(context, text)
+            try:
+                _explain_log(context, text)
+            except UnknownFailure:
+                if not self.file.endswith(".json"):
+                    raise
+                step = "Name the JSON that `tfimg build` or `tfimg validate` wrote with --report, or a complete log."
+                raise UsageError(
+                    f"{self.file} is no report, and as a log it has no known failure.", next_step=step
+                ) from None
         return 0
 
     def _show_report(self, context: Context, report: Report) -> None:
