@@ -34,9 +34,8 @@ def show_packages(pairs: Sequence[Mapping[str, Any]]) -> str:
     refusals = "".join(f"\n{line}\n" for one in pairs for line in _explain(one))
     days = sorted(one["resolved"] for one in pairs)
     heads = ("package", *(image.partition("-")[0] for image in images))
-    return (
-        f"Measured from {days[0]} to {days[-1]}.\n\n{table(heads, rows, '.even')}\n## Refusals and failures\n{refusals}"
-    )
+    span = " to ".join(dict.fromkeys((days[0], days[-1])))
+    return f"Measured on {span}.\n\n{table(heads, rows, '.even')}\n## Refusals and failures\n{refusals}"
 
 
 def _cell(pair: Mapping[str, Any] | None) -> str:
