@@ -22,7 +22,7 @@ from support.surveys import matching_survey
 from tfimg.cli import main
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError
-from tfimg.index.client import BUILD_INFO, Index, IndexedWheel
+from tfimg.index.client import BUILD_INFO, MAX_SOURCE, Index, IndexedWheel
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.survey import IndexSurvey, TensorFlowWheel
@@ -117,6 +117,34 @@ def test_links_are_read_as_servers_write_them(link: str, index_server: PackageIn
     assert (str(wheel.version), wheel.filename) == ("1.0+cpu", "thing-1.0+cpu-py3-none-any.whl")
     assert (wheel.sha256, wheel.is_yanked, wheel.has_metadata) == ("00ff", False, False)
     assert wheel.url.startswith(f"{index_server.url}/files/thing-1.0")
+
+
+def test_a_source_is_read_with_its_day_and_its_size(index_server: PackageIndex, index: Index) -> None:
+    files = [
+        {"filename": "thing-1.0.tar.gz", "url": "a", "upload-time": "2024-03-08T23:59:59Z", "size": 700},
+        {"filename": "thing-1.1.tar.gz", "url": "b", "size": -1},
+    ]
+    page = {"meta": {"api-version": "1.1"}, "name": "thing", "files": files}
+    index_server.answers["/simple/thing/"] = (200, JSON, json.dumps(page).encode())
+    first, second = index.read_project("thing").sources
+    assert (str(first.version), first.uploaded, first.max_size) == ("1.0", date(2024, 3, 8), 700)
+    assert (second.uploaded, second.max_size) == (None, MAX_SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("names", "systems"),
+    [
+        (["thing-1.0-cp311-cp311-win_amd64.whl", "thing-1.0-cp311-cp311-macosx_11_0_arm64.whl"], "Windows and macOS"),
+        (["thing-1.0-cp311-cp311-win_amd64.whl", "thing-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"], ""),
+        (["thing-1.0-cp311-cp311-win_amd64.whl", "thing-1.0.tar.gz"], ""),
+        (["thing-1.0.tar.gz"], ""),
+    ],
+)
+def test_the_systems_that_a_project_is_for_are_named(
+    names: list[str], systems: str, index_server: PackageIndex, index: Index
+) -> None:
+    index_server.files["thing"] = [File(name) for name in names]
+    assert index.list_systems("thing", None) == systems
 
 
 @pytest.mark.parametrize(("abis", "is_read"), [(16, True), (17, False)])

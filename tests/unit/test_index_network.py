@@ -123,8 +123,8 @@ def test_what_pip_lists_is_read_and_the_environment_wins(listed: str, settings: 
 
 
 def test_of_two_settings_of_pip_from_one_source_the_last_counts() -> None:
-    settings = "global.proxy='http://a'\ninstall.proxy='http://b'\ninstall.proxy='http://c'\n"
-    assert parse_pip_settings(settings) == {"proxy": "http://c"}
+    settings = "global.proxy='http://a'\ninstall.proxy='http://b'\ninstall.proxy='http://c?d=e'\n"
+    assert parse_pip_settings(settings) == {"proxy": "http://c?d=e"}
 
 
 def test_a_module_in_the_current_folder_is_not_executed_in_place_of_pip(

@@ -182,11 +182,13 @@ def test_passwords_in_the_settings_of_installers_are_secrets(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "name", ["etc/pip.conf", "etc/xdg/pip/pip.conf", "root/.pip/pip.conf", "root/.config/pip/pip.conf",
-             "etc/uv/uv.toml", "PIP_CONFIG_FILE", "UV_CONFIG_FILE"],
+             "etc/uv/uv.toml", "config/uv/uv.toml", "PIP_CONFIG_FILE", "UV_CONFIG_FILE"],
 )  # fmt: skip
 def test_the_settings_of_installers_are_read_wherever_they_are(tmp_path: Path, name: str) -> None:
     write(tmp_path, name, 'url = "https://ann:pw-7c1e-abc@b.test/simple"')
     environ = {name: str(tmp_path / name)} if name.isupper() else {}
+    if name.startswith("config/"):
+        environ["XDG_CONFIG_HOME"] = str(tmp_path / "config")
     assert secret_kinds("pw-7c1e-abc", root=tmp_path, environ=environ) == {"credential"}
 
 
@@ -261,7 +263,10 @@ def test_private_keys_are_collected_where_a_build_may_reach_them(tmp_path: Path,
     elif place == "password":
         auth = base64.b64encode(f"_json_key:{json.dumps({'private_key': text})}".encode()).decode()
         write(tmp_path, "root/.docker/config.json", json.dumps({"auths": {"r.test": {"auth": auth}}}))
-    assert secret_kinds(text, root=tmp_path, environ=environ) == {"private key"}
+    found = kinds(text, root=tmp_path, environ=environ)
+    assert {kind for kind, _ in found} == {"private key"}
+    if place == "password":
+        assert found == {("private key", "a private key of Docker's settings")}
 
 
 @pytest.mark.parametrize("body", ["", "x", "!", "AAAA", "M" * 99])
@@ -290,8 +295,9 @@ def test_a_certificate_that_only_this_machine_trusts_is_a_secret(tmp_path: Path,
     assert kinds(bodies(PUBLIC)[form], root=tmp_path, network=network) == set()
 
 
-def test_a_certificate_that_came_with_the_machine_is_one_too(tmp_path: Path) -> None:
-    write(tmp_path, "usr/local/share/ca-certificates/corp.crt", CORP)
+@pytest.mark.parametrize("place", ["usr/local/share/ca-certificates", "etc/pki/ca-trust/source/anchors"])
+def test_a_certificate_that_came_with_the_machine_is_one_too(tmp_path: Path, place: str) -> None:
+    write(tmp_path, f"{place}/corp.crt", CORP)
     assert secret_kinds(CORP, root=tmp_path, network=NOWHERE) == {"certificate"}
 
 

@@ -10,9 +10,9 @@ from support.publisher import CPU, Machine
 from support.signing import THEIRS
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.verify import verify
-from tfimg.core.errors import NetworkError, UsageError, WithdrawnError
+from tfimg.core.errors import NetworkError, TamperedError, UsageError, WithdrawnError
 from tfimg.core.events import Event, WarningEvent
-from tfimg.publish.indexes import list_images, list_platform_tags, make_index, update_indexes
+from tfimg.publish.indexes import find_platform_image, list_images, list_platform_tags, make_index, update_indexes
 from tfimg.registry.documents import Manifest
 
 ARM = f"{CPU}-arm64"
@@ -225,6 +225,16 @@ def test_a_foreign_index_is_an_unknown_image(machine: Machine, registry: MemoryR
     registry.put("2.15", make_index(images))  # type: ignore[arg-type]
     machine.rollback(amd64)
     assert platforms(registry) == [amd64, arm64]
+
+
+def test_an_index_that_lies_is_refused_by_name(machine: Machine, registry: MemoryRegistry) -> None:
+    amd64, arm64 = publish(machine, amd64=0, arm64=0)
+    swapped = make_index({"linux/amd64": registry.manifests[arm64], "linux/arm64": registry.manifests[amd64]})
+    registry.put("2.15", swapped)
+    says = "is not a valid index of platforms: its entry for linux/amd64 is an image for 'no platform'"
+    for reference, name in (("2.15", ":2.15"), (swapped.digest, f"@{swapped.digest}")):
+        with pytest.raises(TamperedError, match=f"{name} {says}"):
+            find_platform_image(registry, reference, "linux/amd64")
 
 
 def test_an_update_says_what_changed(machine: Machine, registry: MemoryRegistry) -> None:
