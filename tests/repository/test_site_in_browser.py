@@ -8,6 +8,8 @@ import pytest
 
 from support.chromium import Browser
 from support.site import build_site
+from tfimg import Project
+from tfimg.matrix.gpus import find_gpu
 
 # The first may have to install Chromium, which is what makes them part of the full tier.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
@@ -161,6 +163,25 @@ def test_a_gpu_and_a_driver_choose_images_and_say_how_they_run(chromium: Browser
     assert visible(chromium, "tr.image > td:nth-child(6)") == ["≥525.60.13 by code"]
     enter(chromium, gpu="Voodoo 2")
     assert "The matrix knows no GPU “Voodoo 2”" in visible(chromium, "#hint")[0]
+
+
+def test_the_page_knows_the_gpus_that_which_knows(chromium: Browser, site: Path) -> None:
+    matrix = Project().matrix
+    show(chromium, site / "matrix.html", "desk")
+    names = [
+        "NVIDIA GeForce RTX 4070 Laptop GPU", "rtx 3060Ti", "A100 MIG", "Tesla V100-SXM2-16GB", "GRID T4-16Q",
+        "Quadro RTX 6000", "NVIDIA RTX 6000 Ada Generation", "GTX 1650 with Max-Q Design", "GRID RTX6000P-6Q", "RTX6000-Ada-24Q", "sm_75",
+    ]  # fmt: skip
+    found = {name: chromium.ask(f"capabilities({json.dumps(name)})") for name in names}
+    assert found == {name: [find_gpu(matrix, name)] for name in names}
+    enter(chromium, tensorflow="2.14.1", python="3.11", gpu="Tesla K80")
+    assert visible(chromium, "tr.image > td:nth-child(6)") == ["450.80.02 to 470 by code"]
+
+
+def test_the_page_says_which_pythons_a_release_has(chromium: Browser, site: Path) -> None:
+    show(chromium, site / "matrix.html", "desk")
+    enter(chromium, tensorflow="2.15.1", python="3.12")
+    assert "With the rest of it there is Python 3.9, 3.10, 3.11." in visible(chromium, "#hint")[0]
 
 
 def test_the_button_of_the_theme_changes_the_matrix_too(chromium: Browser, site: Path) -> None:

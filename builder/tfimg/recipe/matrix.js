@@ -41,15 +41,36 @@ function compare(one, other) {
 
 const plain = (name) => name.toLowerCase().replace(/[\s_-]/g, "").replace(/^(nvidia|geforce|tesla|grid)+/, "");
 
+/* The capability of the longest name that a text begins with, as `tfimg which` finds it: "GeForce RTX 4070 Laptop GPU",
+   "A100 MIG", "Tesla V100-SXM2-16GB", and the board of a virtual GPU, "GRID T4-16Q". */
+function named(asked) {
+  const known = new Map(Object.entries(facts.gpus).flatMap(([sm, names]) => names.map((name) => [name.toLowerCase().replace(/[\s_-]/g, ""), sm])));
+  const board = /^(.+?)-(?:\d{1,2}-)?\d{1,3}[abcq]\d?$/i.exec(asked.trim());
+  const words = (board ? board[1] : asked).toLowerCase().replace(/[\s_-]+/g, " ").trim();
+  const model = words.replace(/^(?:(?:nvidia|geforce|tesla|quadro|grid|jetson|agx) ?)+/, "");
+  let longest = "";
+  for (const form of [words.replace(/^nvidia ?/, ""), model, ...(board ? [`quadro ${model}`] : [])]) {
+    if (form.startsWith("quadro") && board && longest) break; // the virtual GPUs of a Quadro RTX 6000 are called RTX6000-24Q
+    form.split(" ").forEach((_, at, parts) => {
+      const start = parts.slice(0, at + 1).join("");
+      for (const name of [start, start.replace(/(\d)(?:ti|super|d)+$/, "$1"), ...(board ? [start.replace(/(\d)[dlmpsx]{1,2}$/, "$1")] : [])]) {
+        if (known.has(name) && name.length > longest.length) longest = name;
+      }
+    });
+  }
+  return longest && known.get(longest);
+}
+
 /* What was typed → compute capabilities: exactly one for a capability or a whole name, several for a part of names. */
 function capabilities(asked) {
   const word = plain(asked);
   const number = /^(?:sm|compute|cc)?(\d{1,2})\.?(\d)$/.exec(word);
   if (number) return [`sm_${number[1]}${number[2]}`];
+  const whole = named(asked);
+  if (whole) return [whole];
   const having = (test) => Object.keys(facts.gpus).filter((sm) => facts.gpus[sm].some((name) => test(plain(name))));
   const model = word.replace(/^quadro/, "");
-  const whole = [word, model].map((one) => having((name) => name === one)).find((found) => found.length);
-  return whole || having((name) => model && name.includes(model));
+  return having((name) => model && name.includes(model));
 }
 
 /* How a row's GPU wheel runs on one of the capabilities: "code", "ptx", "unproven", or nothing. */
@@ -72,8 +93,14 @@ function floorOf(image, asked) {
   return [lowest, ...since].reduce((one, other) => compare(one, other) < 0 ? other : one);
 }
 
+/* The first driver that no longer knows the GPU. */
+function endOf(asked) {
+  return (asked.wanted || []).map((sm) => facts.drivers[sm]?.below).find(Boolean);
+}
+
 function tooNew(asked) {
-  return (asked.wanted || []).some((sm) => facts.drivers[sm]?.below && compare(asked.driver, facts.drivers[sm].below) >= 0);
+  const end = endOf(asked);
+  return end !== undefined && compare(asked.driver, end) >= 0;
 }
 
 function meets(image, asked) {
@@ -97,7 +124,11 @@ function hint(asked, found) {
   if (asked.wanted && found.some((image) => means(image.row, asked.wanted) === "ptx")) said.push(`PTX goes to the driver: ${facts.ptx.note}.`);
   if (asked.wanted && found.some((image) => means(image.row, asked.wanted) === "unproven")) said.push("Unproven: the wheel has PTX only, and reports differ; its row says more.");
   if (asked.wanted?.length && !everything.some((image) => image.row && means(image.row, asked.wanted))) said.push(`None runs there; ${facts.ptx.reason}.`);
-  if (asked.driver && !asked.wrongDriver && tooNew(asked)) said.push("That driver no longer knows this GPU.");
+  if (asked.driver && !asked.wrongDriver && tooNew(asked)) said.push(`That driver no longer knows this GPU: ${endOf(asked) - 1} is the last branch that does.`);
+  for (const [name, label] of found.length ? [] : [["tensorflow", "TensorFlow"], ["python", "Python"], ["cuda", "CUDA"]]) {
+    const there = asked[name] ? everything.filter((image) => meets(image, { ...asked, [name]: "" })).map((image) => image.is[name]) : [];
+    if (there.length) said.push(`With the rest of it there is ${label} ${[...new Set(there)].sort(compare).join(", ")}.`);
+  }
   if (asked.wrongDriver) said.push(`“${asked.driver}” is not the version of a driver: write what nvidia-smi shows, for example 535.104.`);
   return said.join(" ");
 }
@@ -106,7 +137,8 @@ function showHow(image, asked) {
   if (image.is.device !== "gpu") return;
   const way = asked.wanted && means(image.row, asked.wanted);
   const how = { code: " by code", ptx: " by PTX", unproven: ", unproven" }[way] || "";
-  image.driver.textContent = `≥${floorOf(image, asked)}${how}`;
+  const end = endOf(asked);
+  image.driver.textContent = `${end ? `${floorOf(image, asked)} to ${end - 1}` : `≥${floorOf(image, asked)}`}${how}`;
 }
 
 function say(place, text) {
