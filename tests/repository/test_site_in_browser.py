@@ -170,7 +170,8 @@ def test_the_page_knows_the_gpus_that_which_knows(chromium: Browser, site: Path)
     show(chromium, site / "matrix.html", "desk")
     names = [
         "NVIDIA GeForce RTX 4070 Laptop GPU", "rtx 3060Ti", "A100 MIG", "Tesla V100-SXM2-16GB", "GRID T4-16Q",
-        "Quadro RTX 6000", "NVIDIA RTX 6000 Ada Generation", "GTX 1650 with Max-Q Design", "GRID RTX6000P-6Q", "RTX6000-Ada-24Q", "sm_75",
+        "Quadro RTX 6000", "NVIDIA RTX 6000 Ada Generation", "GTX 1650 with Max-Q Design", "GRID RTX6000P-6Q",
+        "RTX6000-Ada-24Q", "sm_75",
     ]  # fmt: skip
     found = {name: chromium.ask(f"capabilities({json.dumps(name)})") for name in names}
     assert found == {name: [find_gpu(matrix, name)] for name in names}
