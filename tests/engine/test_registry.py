@@ -85,7 +85,7 @@ def test_a_registry_without_the_image_is_reported(mirror: str) -> None:
     ended = run_tfimg(
         "build", "--tf", "2.15.1", "--python", "3.9", "--base", "registry", "--mirror", f"docker.io={mirror}"
     )
-    assert_refused(ended, code=11, says=r"Cannot resolve \S+/library/python:3\.9-slim-bullseye: .*--mirror")
+    assert_refused(ended, code=11, says=r"The engine cannot resolve \S+/library/python:3\.9-slim-bullseye: .*--mirror")
 
 
 def test_without_a_registry_auto_bootstraps_and_says_why(engine: DockerEngine, little: dict[str, str]) -> None:
