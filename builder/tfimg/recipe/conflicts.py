@@ -23,7 +23,13 @@ from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.text import escape_unprintable, list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
-from tfimg.recipe.ages import OldRelease, find_old_releases, find_recent, has_only_pre_releases, is_for_later
+from tfimg.recipe.ages import (
+    OldRelease,
+    find_old_releases,
+    find_recent,
+    has_only_pre_releases,
+    is_for_later,
+)
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.packages import (
@@ -128,7 +134,7 @@ class _Need(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Problem:
-    """Why a requirement does not fit, in sentences, and what may work, the nearest first.
+    """Why a requirement does not fit, in sentences, and what may work, the nearest first; `last` if nothing else does.
 
     `change` is the one of them that is combined with those of other problems: it changes the requirement alone. So are
     wheels of the names and versions in `missing`.
@@ -136,6 +142,7 @@ class _Problem:
 
     what: str
     attempts: Sequence[TryAttempt] = ()
+    last: Sequence[TryAttempt] = ()
     change: Callable[[], _Attempt] | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
@@ -238,9 +245,10 @@ class _Search:
             fixes = [f"write {' and '.join(old)} to take the old release all the same"]
         step = "; or ".join(fixes)
         step = f"{step[0].upper()}{step[1:]}." if fixes else default
-        if self.clock.is_cut:
-            others, seconds = ("other ", MORE_SECONDS) if self.clock.found else ("", MAX_SECONDS)
-            step += f" The search for {others}ways out ended after {seconds} s."
+        if self.clock.is_cut and self.clock.found:
+            step += f" The search for other ways out ended after {MORE_SECONDS} s."
+        elif self.clock.is_cut:
+            step += f" The search for ways out ended after {MAX_SECONDS} s; another one goes on with what was read."
         return f"Add {self.option}, and {step[0].lower()}{step[1:]}" if self.option else step
 
     def _find_old(self) -> list[str]:
@@ -256,20 +264,21 @@ class _Search:
 
     def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[_Attempt]:
         """Yield the ways out that resolve with the whole request, the nearest first."""
-        attempts = [attempt for problem in problems for attempt in problem.attempts]
         found: list[str] = []
         self.clock.began = time.monotonic()
         if len(problems) > 1 and (combined := self._try(lambda: self._combine(problems))):
             yield combined
             return
-        for start in range(0, len(attempts), MAX_TRIES):
-            tried = map_in_threads(self._try, attempts[start : start + MAX_TRIES], MAX_TRIES)
-            for attempt in filter(None, tried):
+        attempts = [attempt for problem in problems for attempt in problem.attempts]
+        last = [attempt for problem in problems for attempt in problem.last]
+        starts = (*range(0, len(attempts), MAX_TRIES), len(attempts))
+        for some in (*(attempts[start : start + MAX_TRIES] for start in starts), last):
+            if len(found) == MAX_FIXES or (some is last and self.clock.found):
+                return
+            for attempt in filter(None, map_in_threads(self._try, some, MAX_TRIES)):
                 if attempt.text not in found and len(found) < MAX_FIXES:
                     found.append(attempt.text)
                     yield attempt
-            if len(found) == MAX_FIXES:
-                return
 
     def _try(self, attempt: TryAttempt) -> _Attempt | None:
         """Return a way out; None if it does not work, or if nothing is known of it in time."""
@@ -341,16 +350,32 @@ class _Search:
 
         def attempt() -> _Attempt | None:
             images = (one for one in self._list_images(name, specifier, culprit) if since is None or one.day >= since)
-            for image in islice(images, MAX_IMAGES):
-                text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
-                for day in self._list_days(image):
-                    made = self._move(text, replace(image, as_of=day), culprit)
-                    if made and self._works(made):
-                        return made
-                self._failed.append(image.spec.identifier)
-            return None
+            return self._try_images(name, images, culprit)
 
         return (attempt,)
+
+    def _try_images(self, name: str, images: Iterable[Resolver], culprit: str) -> _Attempt | None:
+        """Return the request on the first of some images that it fits; the words name a package of it."""
+        for image in islice(images, MAX_IMAGES):
+            text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
+            for day in self._list_days(image):
+                made = self._move(text, replace(image, as_of=day), culprit)
+                if made and self._works(made):
+                    return made
+            self._failed.append(image.spec.identifier)
+        return None
+
+    def _list_made_for(self, culprit: str) -> Iterator[Resolver]:
+        """Yield an image for each release that is made for one TensorFlow, that of the newest release first."""
+        spec, releases, name = self.resolver.spec, self.releases(self.resolver), name_of(culprit)
+        environment, wanted = make_environment(spec.python, PROCESSORS[spec.platform]), Requirement(culprit).specifier
+        finals = [one for one in releases.read(name) or () if wanted.contains(one.version, prereleases=False)]
+        for release in finals[:MAX_IMAGES]:
+            bounds = select_requirements(releases.read_requirements(name, str(release.version)) or (), environment)
+            need = bounds.get(ALIAS, SpecifierSet())
+            if not need.contains("999"):
+                images = self.find_images(ALIAS, str(need))
+                yield from islice((one for one in images if release.allows(one.spec.python)), 1)
 
     def _list_days(self, image: Resolver) -> list[date | None]:
         """Return the days as of which a request is tried on another image."""
@@ -366,13 +391,13 @@ class _Search:
         listed = set[str]()
         for image in islice(self.find_images(name, specifier), MAX_JUDGED):
             searches = [replace(self, resolver=replace(image, as_of=day)) for day in self._list_days(image)]
-            needs = [outside[0] for one in searches if (outside := one._find_outside(culprit))]
-            nearest = [image] if len(needs) < len(searches) else []
+            nearest = [image] if any(one._may_fit(culprit) for one in searches) else []
             if not nearest:
                 self._failed.append(image.spec.identifier)
-            if not nearest and needs[0].name in (ALIAS, image.spec.package) and name == ALIAS:
-                others = self.find_images(ALIAS, needs[0].specifier)
-                nearest = [one for one in others if one.spec.python == image.spec.python]
+                needs = [outside[0] for one in searches if (outside := one._find_outside(culprit))]
+                if needs and {name, needs[0].name} <= {ALIAS, image.spec.package}:
+                    others = self.find_images(ALIAS, needs[0].specifier)
+                    nearest = [one for one in others if one.spec.python == image.spec.python]
             for one in nearest:
                 if one.spec.identifier not in listed:
                     listed.add(one.spec.identifier)
@@ -387,17 +412,18 @@ class _Search:
         """
         search = replace(self, resolver=replace(resolver, promised=self.resolver.promised))
         versions = resolver.versions
-        has_wheel = search._find_newest(culprit) or self._is_local(culprit) or name_of(culprit) in (*missing, *versions)
-        if not has_wheel or search._find_outside(culprit):
+        if not search._may_fit(culprit, missing):
             return None
         self._say(f"Trying {resolver.spec.identifier} as of {resolver.day}")
         free = [name for name in versions if not search._is_the_image(name)]
-        resolver = search._promise(missing)
         wanted = tuple(dict.fromkeys((*self.requirements, culprit)))  # others may need it
-        found = self._resolve(wanted, free, resolver=resolver)
-        if found is None and not missing and (missing := search._find_without_wheel(culprit)[0]):
-            resolver = search._promise(missing)
-            found = self._resolve(wanted, free, resolver=resolver)
+
+        def resolve(wheels: Mapping[str, str]) -> dict[str, str] | None:
+            return self._resolve(wanted, free, resolver=search._promise(wheels))
+
+        if not missing and resolve(missing) is None:
+            missing = search._find_without_wheel(culprit, lambda wheels: resolve(wheels) is not None)[0]
+        resolver, found = search._promise(missing), resolve(missing)
         if found is None:
             return None
         moved = [name for name in found if versions.get(name, found[name]) != found[name]]
@@ -414,6 +440,12 @@ class _Search:
         made = _Attempt(text=", and ".join(parts), requirements=(*self.requirements, *pins), resolver=resolver)
         self._resolved[self._key(resolver, made.requirements)] = found  # it proves the request with the pins too
         return made
+
+    def _may_fit(self, culprit: str, missing: Mapping[str, str] = NOTHING) -> bool:
+        """Return whether the index has nothing against a requirement: a release, and what that itself needs."""
+        name = name_of(culprit)
+        has_release = name in (*missing, *self.resolver.versions) or self._find_newest(culprit) or self._is_local(name)
+        return bool(has_release) and self._find_outside(culprit) is None
 
     @cached_property
     def _pinned_day(self) -> date | None:
@@ -626,7 +658,7 @@ class _Search:
         today = replace(self, resolver=replace(self.resolver, as_of=self.resolver.today))
         if self._resolve([requirement], resolver=today.resolver) is None:
             beyond = today._explain_one(requirement)
-            return _Problem(what=f"{what} {beyond.what}", attempts=(*others, *beyond.attempts))
+            return _Problem(what=f"{what} {beyond.what}", attempts=(*others, *beyond.attempts), last=beyond.last)
         newer = self._at_image(ALIAS, f">{spec.tensorflow}", requirement, first.usable)
         return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
 
@@ -654,10 +686,13 @@ class _Search:
     def _describe_without_wheel(self, requirement: str, missing: Mapping[str, str]) -> _Problem:
         """Return the problem of packages that the index has only as source."""
         name = name_of(requirement)
-        what = f"{name} has" if [*missing] == [name] else f"{requirement} needs {' and '.join(missing)}, which has"
+        days = {one: self._usable_day(one) for one in missing}
+        later = [day for day in days.values() if day and day > self.resolver.day]
+        # Other releases may have wheels.
+        shown = [f"{one} {missing[one]}" if day and day not in later else one for one, day in days.items()]
+        what = f"{shown[0]} has" if [*missing] == [name] else f"{requirement} needs {' and '.join(shown)}, which has"
         text = _describe_wheels(missing)
         promising = self._promise(missing)
-        later = [one for one in (self._usable_day(one) for one in missing) if one]
         attempts: list[TryAttempt] = [lambda: _Attempt(text=text, requirements=self.requirements, resolver=promising)]
         if len(later) == len(missing):
             attempts += self._later(max(later))
@@ -743,7 +778,7 @@ class _Search:
         """Return why a requirement does not fit, although releases of it do: something that it needs does not."""
         if direct := self._explain_direct(culprit):
             return direct
-        missing, unusable = self._find_without_wheel(culprit)
+        missing, unusable = self._find_without_wheel(culprit, lambda wheels: self._fits_with(wheels, culprit))
         promising = self._promise(missing)
         if missing and (helped := self._resolve([culprit], resolver=promising)):
             return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
@@ -842,6 +877,7 @@ class _Search:
         return _Problem(
             what=f"{'; '.join(texts)}. Extra packages do not move {them} unless the request names {them}.",
             attempts=(move, *self._at_image(needs[0].name, needs[0].specifier, culprit)),
+            last=(lambda: self._try_images(ALIAS, self._list_made_for(culprit), culprit),),
         )
 
     def _describe_excluded(self, culprit: str, missing: Mapping[str, str]) -> _Problem:
@@ -959,10 +995,19 @@ class _Search:
                     *self._at_image(need.name, need.specifier, culprit),
                     *self._without_version(culprit),
                 ),
+                last=(lambda: self._try_images(ALIAS, self._list_made_for(culprit), culprit),),
             )
         if needs := self._list_needs(culprit):
-            return self._describe_held(culprit, needs, self._find_without_wheel(culprit)[0])
+            free = [name for name in self.resolver.versions if not self._is_the_image(name)]
+            missing = dict[str, str]()
+            if not self._fits_with(missing, culprit, free):
+                missing, _ = self._find_without_wheel(culprit, lambda wheels: self._fits_with(wheels, culprit, free))
+            return self._describe_held(culprit, needs, missing)
         return None
+
+    def _fits_with(self, wheels: Mapping[str, str], culprit: str, free: Sequence[str] = ()) -> bool:
+        """Return whether a requirement resolves with wheels of names and versions."""
+        return self._resolve([culprit], free, resolver=self._promise(wheels)) is not None
 
     def _find_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need:
         """Return which of the packages that a requirement resolves to excludes a version of another one of them."""
@@ -1005,11 +1050,14 @@ class _Search:
         """Return what resolves packages with wheels of names and versions that the index has as source."""
         return replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
 
-    def _find_without_wheel(self, culprit: str) -> tuple[dict[str, str], list[str]]:
+    def _find_without_wheel(
+        self, culprit: str, is_enough: Callable[[Mapping[str, str]], bool]
+    ) -> tuple[dict[str, str], list[str]]:
         """Return packages that a requirement needs and no image can install as they are.
 
         First those that the index has as source, with versions; then in words those that it does not have for an image.
-        The requirements of the newest releases are followed, of those that all bounds found so far allow.
+        The requirements of the newest releases are followed, of those that all bounds found so far allow, until wheels
+        of the sources are enough.
         """
         known, chosen = dict[str, Requirement](), dict[str, Version]()
         missing, unusable = dict[str, str](), list[str]()
@@ -1023,7 +1071,7 @@ class _Search:
                     continue
                 known[name] = changed[name] = _join(needed, before) if before else needed
             self._say(f"Reading what {culprit} needs: {len(known)} packages")
-            level = []
+            level, before_level = [], dict(missing)
             for name, one in zip(changed, map_in_threads(self._visit, changed.values(), MAX_PAGES), strict=True):
                 level += one.needs
                 if one.version:
@@ -1033,6 +1081,8 @@ class _Search:
                     chosen.pop(name, None)
                 if one.unusable:
                     unusable.append(one.unusable)
+            if missing != before_level and is_enough(missing):
+                break
         return missing, unusable
 
     def _visit(self, needed: Requirement) -> _Visited:

@@ -51,6 +51,10 @@ class PackageRelease:
     pythons: tuple[str, ...]
     systems: tuple[str, ...]
 
+    def allows(self, python: str) -> bool:
+        """Return whether its Requires-Python allows a minor such as 3.11."""
+        return _supports(self.python, python)
+
     def is_there(self, day: date) -> bool:
         """Return whether the release was there on a day; so does one without a day, which uv leaves out."""
         return self.uploaded is None or self.uploaded <= day
