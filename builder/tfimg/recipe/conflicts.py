@@ -370,12 +370,16 @@ class _Search:
         spec, releases, name = self.resolver.spec, self.releases(self.resolver), name_of(culprit)
         environment, wanted = make_environment(spec.python, PROCESSORS[spec.platform]), Requirement(culprit).specifier
         finals = [one for one in releases.read(name) or () if wanted.contains(one.version, prereleases=False)]
-        for release in finals[:MAX_IMAGES]:
+        listed = {*self._failed}
+        for release in finals[:MAX_JUDGED]:
             bounds = select_requirements(releases.read_requirements(name, str(release.version)) or (), environment)
             need = bounds.get(ALIAS, SpecifierSet())
             if not need.contains("999"):
-                images = self.find_images(ALIAS, str(need))
-                yield from islice((one for one in images if release.allows(one.spec.python)), 1)
+                images = (one for one in self.find_images(ALIAS, str(need)) if release.allows(one.spec.python))
+                nearest = next(images, None)
+                if nearest and nearest.spec.identifier not in listed:
+                    listed.add(nearest.spec.identifier)
+                    yield nearest
 
     def _list_days(self, image: Resolver) -> list[date | None]:
         """Return the days as of which a request is tried on another image."""
