@@ -45,10 +45,10 @@ from tfimg.recipe.packages import (
 from tfimg.recipe.releases import MAX_PAGES, PackageRelease, Releases, list_pythons, select_names
 from tfimg.recipe.requirements import WITH_SOURCE
 
-MAX_SECONDS = 30
+MAX_SECONDS = 60
 """Time after which no other resolution begins. One takes 0.3 seconds, 5 on a busy machine."""
 
-MAX_END = 45  # seconds after which the last one is stopped
+MAX_END = 75  # seconds after which the last one is stopped
 
 MORE_SECONDS = 5
 """Seconds in which other ways out are looked for once one is known."""
