@@ -35,6 +35,7 @@ numpy 1.26.4 2024-02-05
 numpy 2.0.2 2024-03-01
 protobuf 4.25.3 2024-02-15
 protobuf 6.30.0 2025-03-01
+tensorflow 2.15.0 2023-11-14 numpy<2
 tensorflow 2.15.1 2024-03-08 numpy<2
 tensorflow 2.16.1 2024-03-07 numpy<2
 tensorflow 2.16.2 2024-06-28 numpy<2
@@ -81,6 +82,17 @@ metadata 1.0 2024-02-01 protobuf==4.25.3
 bounded 1.0 2022-01-01
 bounded 2.0 2024-03-01 numpy>=1.27
 steady 1.0 2019-01-01
+early 1.0rc1 2024-02-01
+early 1.0rc2 2024-03-01
+early 1.0 2025-06-01
+never-final 0.1b1 2024-01-01
+needs-never-final 1.0 2024-01-01 never-final
+narrowed 2.0 2024-01-01
+needs-narrowed 1.0 2024-01-01 narrowed>=1 narrows
+narrows 1.0 2024-01-01 narrowed<2
+nowhere 1.0 2024-01-01 numpy>=2 tensorflow<2.16
+made 1.0 2023-01-01 tensorflow<2.17,>=2.16.0
+made 2.0 2024-03-01 tensorflow<2.21,>=2.20.0 numpy<2
 needs-late 1.0 2024-01-01 latecomer
 wheel 0.45.0 2024-01-01
 opencv-python 4.9.0 2024-01-01
@@ -112,6 +124,7 @@ class RealUv(TestEnvironment):
 IMAGES = (
     IMAGE,
     "2.15.1-cpu-py3.10",
+    "2.15.0-cpu-py3.10",
     "2.15.1-cuda12.2-py3.11",
     "2.16.1-cpu-py3.11",
     "2.16.2-cpu-py3.11",
@@ -163,23 +176,26 @@ def fill_index(index: PackageIndex, more: str = "") -> None:
         )
         for name, day in wheels.items()
     ]
-    pythons = {"1.0": None, "2.0": ">=3.7,<3.10"}
-    index.files["of-earlier-pythons"] = [
-        File(
-            f"of_earlier_pythons-{version}-py3-none-any.whl",
+    for name, version, python, needs in (
+        ("of-earlier-pythons", "1.0", None, ""),
+        ("of-earlier-pythons", "2.0", ">=3.7,<3.10", ""),
+        ("of-earlier-both", "1.0", ">=3.8,<3.11", "Requires-Dist: tensorflow==2.15.0\n"),
+    ):
+        wheel = File(
+            f"{name.replace('-', '_')}-{version}-py3-none-any.whl",
             sha256="0" * 64,
             uploaded="2024-01-01T00:00:00Z",
-            metadata=f"Metadata-Version: 2.1\nName: of-earlier-pythons\nVersion: {version}\n",
+            metadata=f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
             requires_python=python,
         )
-        for version, python in pythons.items()
-    ]
-    for name in ("source-only", "second-source", "third-source", "late-source"):
+        index.files.setdefault(name, []).append(wheel)
+    for name in ("source-only", "second-source", "third-source", "late-source", "narrowed"):
         day = "2025-06-01" if name == "late-source" else "2024-01-01"
         stem = f"{name.replace('-', '_')}-1.0"
         source = make_archive(stem)
         digest = hashlib.sha256(source).hexdigest()
-        index.files[name] = [File(f"{stem}.tar.gz", source, sha256=digest, uploaded=f"{day}T00:00:00Z")]
+        file = File(f"{stem}.tar.gz", source, sha256=digest, uploaded=f"{day}T00:00:00Z")
+        index.files.setdefault(name, []).append(file)
 
 
 def make_archive(folder: str) -> bytes:

@@ -27,6 +27,14 @@ from tfimg.recipe.releases import MAX_SECONDS, Releases
 from tfimg.recipe.requirements import PythonBound, Requested
 
 
+@pytest.fixture(autouse=True)
+def _no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine find all ways out."""
+    monkeypatch.setattr(conflicts, "MORE_SECONDS", 600)
+    monkeypatch.setattr(conflicts, "MAX_SECONDS", 600)
+    monkeypatch.setattr(conflicts, "MAX_END", 600)
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Iterator[Project]:
     with extra_packages_project(tmp_path_factory.mktemp("own"), workspace) as project:
@@ -121,6 +129,40 @@ def test_an_explanation_that_takes_too_long_keeps_what_uv_says(
     with pytest.raises(RequirementConflict, match=r"^needs-late cannot be resolved together") as refused:
         resolve(project, "needs-late")
     assert "latecomer" in str(refused.value.details["proof"])
+
+
+def test_no_other_way_out_is_looked_for_after_some_seconds(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conflicts, "MORE_SECONDS", 0)
+    with pytest.raises(RequirementConflict) as refused:
+        resolve(project, "pandas==2.2.0", "pandas==2.2.1")
+    assert refused.value.next_step is not None
+    assert refused.value.next_step.startswith("Write pandas in place of pandas==2.2.")
+    assert refused.value.next_step.endswith(". The search for other ways out ended after 0 s.")
+    assert "leave out" not in refused.value.next_step
+
+
+def test_leaving_out_a_requirement_ends_no_search(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the way out that a user thinks of without help."""
+    monkeypatch.setattr(conflicts, "MORE_SECONDS", -1)
+    with pytest.raises(RequirementConflict, match=r"Use the image 2\.15\.0-cpu-py3\.10, which has tensorflow"):
+        resolve(project, "of-earlier-both")
+
+
+def test_an_explanation_says_what_it_reads_and_tries(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conflicts, "SAY_AFTER", -1)
+    said: list[str] = []
+    for requirement in ("needs-source", "arrays>=2"):
+        with pytest.raises(RequirementConflict):
+            project.locks.add_packages(
+                project.spec(IMAGE), [requirement], on_event=lambda event: said.append(getattr(event, "text", ""))
+            )
+    assert "Reading what needs-source needs: 2 packages" in said
+    assert "Trying 2.18.1-cpu-py3.11 as of 2025-03-26" in said
+
+
+def test_a_pre_release_that_another_package_needs_is_taken(project: Project) -> None:
+    assert resolve(project, "needs-never-final") == ["needs-never-final==1.0", "never-final==0.1b1"]
+    assert resolve(project, "early==1.0rc1", "never-final>=0.1b1") == ["early==1.0rc1", "never-final==0.1b1"]
 
 
 def test_an_index_that_does_not_answer_is_no_conflict(project: Project, tmp_path: Path) -> None:
@@ -355,6 +397,20 @@ def test_what_an_index_says_is_kept_for_some_minutes(tmp_path: Path, monkeypatch
         for file in (tmp_path / "packages").iterdir():
             file.write_text("damaged")
         assert read() == first
+
+
+def test_the_requirements_of_a_wheel_are_read_once_for_all_pythons(tmp_path: Path) -> None:
+    with package_index() as served:
+        fill_index(served)
+        index = Index(f"{served.url}/simple")
+        found = {
+            Releases(indexes=[index], python=python, platform="linux/amd64", cache=tmp_path).read_requirements(
+                "left", "1.0"
+            )
+            for python in ("3.10", "3.11")
+        }
+        assert found == {("shared==1.0",)}
+        assert served.requested == ["/simple/left/", "/files/left-1.0-py3-none-any.whl.metadata"]
 
 
 def test_halving_finds_the_first_that_does_not_fit() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date
 from email.parser import HeaderParser
+from functools import lru_cache
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -381,6 +382,7 @@ class Index:
         self._retries = retry.RetryPolicy(attempts=attempts)
         self._timeout = timeout
         self._pages: dict[str, ProjectPage] = {}
+        self._requires: dict[str, tuple[str, ...]] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
@@ -430,7 +432,15 @@ class Index:
         """Return the metadata of a wheel and, with `build`, its build information.
 
         Reads the metadata file beside the wheel (PEP 658), else the few kilobytes of the archive that contain it.
+        Without `build`, it is read once.
         """
+        if build:
+            return self._read_metadata(wheel, build=True)
+        if wheel.url not in self._requires:
+            self._requires[wheel.url] = self._read_metadata(wheel, build=False).requires
+        return WheelMetadata(requires=self._requires[wheel.url], build=None)
+
+    def _read_metadata(self, wheel: IndexedWheel, *, build: bool) -> WheelMetadata:
         try:
             if wheel.has_metadata and not build:
                 content = read_body(self.get(f"{wheel.url}.metadata"), MAX_METADATA)
@@ -519,8 +529,11 @@ def probe(url: str, *, ca: str | None, proxies: Mapping[str, str], seconds: floa
 
 def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
     """Return a wheel; None if its name is not valid."""
+    stem, *ends = file.filename.removesuffix(".whl").rsplit("-", 3)
     try:
-        name, version, _, tags = parse_wheel_filename(file.filename)
+        # Reading tags takes most of the time, and thousands of names on a page end alike.
+        name, version, *_ = parse_wheel_filename(f"{stem}-py3-none-any.whl")
+        tags = _parse_tags("-".join(ends))
     except (InvalidWheelFilename, InvalidVersion):
         return None
     return IndexedWheel(
@@ -536,6 +549,12 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
         has_metadata=bool(file.has_metadata),
         requires_python=file.requires_python,
     )
+
+
+@lru_cache(maxsize=10_000)
+def _parse_tags(text: str) -> frozenset[Tag]:
+    """Return the tags in the end of a wheel's name. Raises `InvalidWheelFilename`."""
+    return parse_wheel_filename(f"x-0-{text}.whl")[-1]
 
 
 def _without_credentials(url: str) -> str:

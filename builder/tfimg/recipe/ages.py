@@ -19,8 +19,8 @@ from tfimg.matrix.schema import PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import ALIAS
 from tfimg.recipe.lock import MAX_RESOLUTIONS
-from tfimg.recipe.packages import Resolver, name_of
-from tfimg.recipe.releases import Releases
+from tfimg.recipe.packages import Resolver, is_exact, name_of
+from tfimg.recipe.releases import PackageRelease, Releases
 
 if TYPE_CHECKING:
     from packaging.pylock import Package
@@ -165,19 +165,33 @@ def find_recent(
 
 
 def _find_oldest(releases: Releases, requirements: Sequence[str], resolver: Resolver) -> dict[str, str]:
-    """Return the bound of the oldest release that is not refused for each package without a version."""
-    open_ended = [one for one in map(Requirement, requirements) if not one.specifier]
-    names = [name for one in open_ended if (name := name_of(str(one))) not in resolver.versions]
-    releases.prefetch(names)
+    """Return the bound of the oldest release that is not refused for each package without a version.
+
+    No release meets that of a package of which the request would take a pre-release without naming one.
+    """
+    named = [(name_of(one), Requirement(one)) for one in requirements if not is_exact(one)]
+    named = [(name, one) for name, one in named if name not in resolver.versions]
+    releases.prefetch(name for name, _ in named)
     bounds = {}
-    for name in names:
+    for name, one in named:
         newest = releases.find_newest(name, SpecifierSet(), resolver.day)
         listed = releases.read(name) or ()
-        if listed and not any(one.supports_python for one in listed if one.is_there(resolver.day)):
+        there = [release for release in listed if release.is_there(resolver.day)]
+        is_of_others = not one.specifier and not any(release.supports_python for release in there)
+        if listed and (is_of_others or has_only_pre_releases(one, listed, resolver.day)):
             bounds[name] = f"{name}>{listed[0].version.public}"
-        elif newest is not None and newest.uploaded is not None:
+        elif newest is not None and newest.uploaded is not None and not one.specifier:
             bounds[name] = _bound_age(releases, name, newest.uploaded)
     return bounds
+
+
+def has_only_pre_releases(wanted: Requirement, listed: Iterable[PackageRelease], day: date) -> bool:
+    """Return whether a requirement that names no pre-release is met by pre-releases alone as of a day."""
+    if wanted.specifier.prereleases:
+        return False
+    there = [one for one in listed if one.is_there(day) and one.supports_python]
+    met = [one for one in there if wanted.specifier.contains(one.version, prereleases=True)]
+    return bool(met) and all(one.version.is_prerelease for one in met)
 
 
 def _bound_age(releases: Releases, name: str, newest: date) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,9 +23,15 @@ from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.text import escape_unprintable, list_first
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
-from tfimg.recipe.ages import OldRelease, find_old_releases, find_recent, is_for_later
+from tfimg.recipe.ages import (
+    OldRelease,
+    find_old_releases,
+    find_recent,
+    has_only_pre_releases,
+    is_for_later,
+)
 from tfimg.recipe.facts import ALIAS
-from tfimg.recipe.lock import MAX_RESOLUTIONS, read_packages
+from tfimg.recipe.lock import read_packages
 from tfimg.recipe.packages import (
     TORCH,
     Resolver,
@@ -39,17 +46,22 @@ from tfimg.recipe.releases import MAX_PAGES, PackageRelease, Releases, list_pyth
 from tfimg.recipe.requirements import WITH_SOURCE
 
 MAX_SECONDS = 60
-"""Time after which no other resolution begins. One takes 1 to 5 seconds, 10 where much metadata is read."""
+"""Time after which no other resolution begins. One takes 0.3 seconds, 5 on a busy machine."""
 
 MAX_END = 75  # seconds after which the last one is stopped
 
+MORE_SECONDS = 5
+"""Seconds in which other ways out are looked for once one is known."""
+
+MAX_TRIES = 2  # ways out that are tried at once, each with its own process
 SAY_AFTER = 3  # seconds without a word
 MAX_LISTED = 5  # conflicts in one message
 MAX_FIXES = 3  # ways out in one message
 MAX_PYTHON = 100  # characters of a Requires-Python
-MAX_WALK = 80  # packages whose requirements are read to find one without a wheel
+MAX_WALK = 200  # packages whose requirements are read to find one without a wheel. TFX needs 150
 MAX_COMPANIONS = 65  # releases that are looked at to find the one for a TensorFlow. TensorFlow Text has 61
 MAX_IMAGES = 4  # images that are tried
+MAX_JUDGED = 12  # images that are judged by what the requirement itself needs
 LEAVE_OUT = "leave out "
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -66,6 +78,34 @@ class _TimeIsUp(Exception):
     """The explanation takes too long."""
 
 
+@dataclass(kw_only=True, slots=True)
+class _Clock:
+    """The time that an explanation takes, by `time.monotonic`; `said` is when the user was told of it last.
+
+    Ways out are looked for from `began` on, and `found` is the number of those that work. `is_cut`: time was up before
+    all were tried.
+    """
+
+    started: float
+    said: float
+    began: float = math.inf
+    found: int = 0
+    is_cut: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing else is looked for."""
+        now = time.monotonic()
+        return now > self.started + MAX_SECONDS or (self.found > 0 and now > self.began + MORE_SECONDS)
+
+    def find_seconds_left(self) -> float:
+        """Return the seconds in which a resolution has to end. Raises `_TimeIsUp` if none may begin."""
+        if self.is_over:
+            self.is_cut = True
+            raise _TimeIsUp
+        return self.started + MAX_END - time.monotonic()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Attempt:
     """A whole request that may work, and what it changes, in words."""
@@ -73,6 +113,15 @@ class _Attempt:
     text: str
     requirements: tuple[str, ...]
     resolver: Resolver
+
+
+class _Visited(NamedTuple):
+    """The release of a package that would be taken, with its needs; else its source, or why there is none."""
+
+    version: Version | None = None
+    needs: Sequence[Requirement] = ()
+    source: str | None = None
+    unusable: str | None = None
 
 
 class _Need(NamedTuple):
@@ -85,7 +134,7 @@ class _Need(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Problem:
-    """Why a requirement does not fit, in sentences, and what may work, the nearest first.
+    """Why a requirement does not fit, in sentences, and what may work, the nearest first; `last` if nothing else does.
 
     `change` is the one of them that is combined with those of other problems: it changes the requirement alone. So are
     wheels of the names and versions in `missing`.
@@ -93,6 +142,7 @@ class _Problem:
 
     what: str
     attempts: Sequence[TryAttempt] = ()
+    last: Sequence[TryAttempt] = ()
     change: Callable[[], _Attempt] | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,7 +160,8 @@ def explain_conflict(
     """Return the refusal of requirements that have no solution together with an image, or only with an old release.
 
     `cause` is an error with uv's proof, or that release. A way out is named only if the whole request resolves
-    with it. No resolution begins `MAX_SECONDS` after `started`, a value of `time.monotonic`.
+    with it. No resolution begins `MAX_SECONDS` after `started`, a value of `time.monotonic`, and no other way out is
+    looked for when one is known and `MORE_SECONDS` have passed.
     """
     old = cause if isinstance(cause, OldRelease) else None
     newest = f"{old.name}=={old.newest}" if old else None
@@ -126,7 +177,7 @@ def explain_conflict(
         releases=releases,
         find_images=find_images,
         report=on_event,
-        started=started,
+        clock=_Clock(started=started, said=time.monotonic()),
         old=old,
     )
     on_event(InfoEvent(text="Looking for what does not fit, and for what would"))
@@ -146,7 +197,7 @@ class _Search:
     """Asks the index and uv until it is known what does not fit; `old` is what the request resolves to.
 
     `requirements` are those that are `stated`, with the newest release in place of `old`. `option` chooses another day
-    than that of the request.
+    than that of the request, `_failed` are the images that it does not fit.
     """
 
     resolver: Resolver
@@ -155,10 +206,11 @@ class _Search:
     releases: Callable[[Resolver], Releases]
     find_images: FindImages
     report: OnEvent
-    started: float
+    clock: _Clock
     old: OldRelease | None = None
     option: str = ""
     _resolved: dict[tuple[object, ...], dict[str, str] | None] = field(default_factory=dict)
+    _failed: list[str] = field(default_factory=list)
 
     # Answers
 
@@ -170,17 +222,12 @@ class _Search:
         if self.old:
             sentences.insert(0, f"This request would take {self.old.describe()}.")
         attempts = list(self._find_fixes(problems))
-        fixes = [attempt.text for attempt in attempts]
+        if self._failed and not attempts and not self.clock.is_cut:
+            sentences.append(f"Nor does it fit {list_first(list(dict.fromkeys(self._failed)), MAX_IMAGES)}.")
         default = f"Loosen or leave out {'the requirement' if len(problems) == 1 else 'these requirements'}."
         if problems and not problems[0].attempts and error is not None:
             default = f"{default[:-1]}; the object of --json has what uv says as `proof`."
-        if not fixes and (old := self._find_old()):
-            fixes = [f"write {' and '.join(old)} to take the old release all the same"]
-        step = f"{fixes[0][0].upper()}{fixes[0][1:]}." if fixes else default
-        if len(fixes) > 1:
-            step = f"{step[:-1]}; or {'; or '.join(fixes[1:])}."
-        if self.option:
-            step = f"Add {self.option}, and {step[0].lower()}{step[1:]}"
+        step = self._advise([attempt.text for attempt in attempts], default)
         refusal = RequirementConflict(" ".join(sentences), next_step=step)
         if not self.option:
             same = (self.requirements, self.resolver.day)
@@ -192,11 +239,23 @@ class _Search:
             refusal.details = {"proof": error.what}
         return refusal
 
+    def _advise(self, fixes: Sequence[str], default: str) -> str:
+        """Return the next step: the ways out in a sentence, else an old release, else a default."""
+        if not fixes and (old := self._find_old()):
+            fixes = [f"write {' and '.join(old)} to take the old release all the same"]
+        step = "; or ".join(fixes)
+        step = f"{step[0].upper()}{step[1:]}." if fixes else default
+        if self.clock.is_cut and self.clock.found:
+            step += f" The search for other ways out ended after {MORE_SECONDS} s."
+        elif self.clock.is_cut:
+            step += f" The search for ways out ended after {MAX_SECONDS} s; another one goes on with what was read."
+        return f"Add {self.option}, and {step[0].lower()}{step[1:]}" if self.option else step
+
     def _find_old(self) -> list[str]:
         """Return the releases that the request would take if their age were no reason to refuse them."""
         resolver = self.resolver
         try:
-            found = replace(resolver, timeout=self._seconds_left()).find(self.stated)
+            found = replace(resolver, timeout=self.clock.find_seconds_left()).find(self.stated)
             versions: dict[str, str] = {package.name: str(package.version) for package in found}
             old = find_old_releases(self.releases(resolver), resolver.spec, versions, self.stated, resolver.day)
         except (LockError, NetworkError, TimeoutError, _TimeIsUp):
@@ -205,14 +264,18 @@ class _Search:
 
     def _find_fixes(self, problems: Sequence[_Problem]) -> Iterator[_Attempt]:
         """Yield the ways out that resolve with the whole request, the nearest first."""
-        attempts = [attempt for problem in problems for attempt in problem.attempts]
         found: list[str] = []
+        self.clock.began = time.monotonic()
         if len(problems) > 1 and (combined := self._try(lambda: self._combine(problems))):
             yield combined
             return
-        for start in range(0, len(attempts), MAX_RESOLUTIONS):
-            tried = map_in_threads(self._try, attempts[start : start + MAX_RESOLUTIONS], MAX_RESOLUTIONS)
-            for attempt in filter(None, tried):
+        attempts = [attempt for problem in problems for attempt in problem.attempts]
+        last = [attempt for problem in problems for attempt in problem.last]
+        starts = (*range(0, len(attempts), MAX_TRIES), len(attempts))
+        for some in (*(attempts[start : start + MAX_TRIES] for start in starts), last):
+            if len(found) == MAX_FIXES or (some is last and self.clock.found):
+                return
+            for attempt in filter(None, map_in_threads(self._try, some, MAX_TRIES)):
                 if attempt.text not in found and len(found) < MAX_FIXES:
                     found.append(attempt.text)
                     yield attempt
@@ -220,10 +283,20 @@ class _Search:
     def _try(self, attempt: TryAttempt) -> _Attempt | None:
         """Return a way out; None if it does not work, or if nothing is known of it in time."""
         try:
+            self.clock.find_seconds_left()
             made = attempt()
-            return made if made and self._works(made) else None
+            if made and self._works(made):
+                self.clock.found += not made.text.startswith(LEAVE_OUT)
+                return made
         except (_TimeIsUp, NetworkError):
-            return None
+            pass
+        return None
+
+    def _say(self, text: str) -> None:
+        """Tell the user what is done, after some seconds without a word."""
+        if time.monotonic() - self.clock.said > SAY_AFTER:
+            self.clock.said = time.monotonic()
+            self.report(InfoEvent(text=text))
 
     def _works(self, attempt: _Attempt) -> bool:
         """Return whether a whole request resolves, and to no release that would be refused."""
@@ -276,17 +349,63 @@ class _Search:
         """Return the request on the closest image of a day on that has such a version of a package, and resolves."""
 
         def attempt() -> _Attempt | None:
-            images = (one for one in self.find_images(name, specifier) if since is None or one.day >= since)
-            for image in islice(images, MAX_IMAGES):
-                text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
-                # What is pinned to a release of a later day needs others of that day, or of later ones.
-                late = [self._pinned_day] if self._pinned_day and self._pinned_day > image.day else [image.as_of]
-                for day in dict.fromkeys([*late, image.today]):
-                    if made := self._move(text, replace(image, as_of=day), culprit):
-                        return made
-            return None
+            images = (one for one in self._list_images(name, specifier, culprit) if since is None or one.day >= since)
+            return self._try_images(name, images, culprit)
 
         return (attempt,)
+
+    def _try_images(self, name: str, images: Iterable[Resolver], culprit: str) -> _Attempt | None:
+        """Return the request on the first of some images that it fits; the words name a package of it."""
+        for image in islice(images, MAX_IMAGES):
+            text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
+            for day in self._list_days(image):
+                made = self._move(text, replace(image, as_of=day), culprit)
+                if made and self._works(made):
+                    return made
+            self._failed.append(image.spec.identifier)
+        return None
+
+    def _list_made_for(self, culprit: str) -> Iterator[Resolver]:
+        """Yield an image for each release that is made for one TensorFlow, that of the newest release first."""
+        spec, releases, name = self.resolver.spec, self.releases(self.resolver), name_of(culprit)
+        environment, wanted = make_environment(spec.python, PROCESSORS[spec.platform]), Requirement(culprit).specifier
+        finals = [one for one in releases.read(name) or () if wanted.contains(one.version, prereleases=False)]
+        listed = {*self._failed}
+        for release in finals[:MAX_JUDGED]:
+            bounds = select_requirements(releases.read_requirements(name, str(release.version)) or (), environment)
+            need = bounds.get(ALIAS, SpecifierSet())
+            if not need.contains("999"):
+                images = (one for one in self.find_images(ALIAS, str(need)) if release.allows(one.spec.python))
+                nearest = next(images, None)
+                if nearest and nearest.spec.identifier not in listed:
+                    listed.add(nearest.spec.identifier)
+                    yield nearest
+
+    def _list_days(self, image: Resolver) -> list[date | None]:
+        """Return the days as of which a request is tried on another image."""
+        # What is pinned to a release of a later day needs others of that day, or of later ones.
+        is_late = self._pinned_day is not None and self._pinned_day > image.day
+        return list(dict.fromkeys([self._pinned_day if is_late else image.as_of, image.today]))
+
+    def _list_images(self, name: str, specifier: str, culprit: str) -> Iterator[Resolver]:
+        """Yield the images with a version of a package that a requirement itself does not exclude, the closest first.
+
+        In place of one whose TensorFlow it excludes, those of the same Python with a TensorFlow that it needs there.
+        """
+        listed = set[str]()
+        for image in islice(self.find_images(name, specifier), MAX_JUDGED):
+            searches = [replace(self, resolver=replace(image, as_of=day)) for day in self._list_days(image)]
+            nearest = [image] if any(one._may_fit(culprit) for one in searches) else []
+            if not nearest:
+                self._failed.append(image.spec.identifier)
+                needs = [outside[0] for one in searches if (outside := one._find_outside(culprit))]
+                if needs and {name, needs[0].name} <= {ALIAS, image.spec.package}:
+                    others = self.find_images(ALIAS, needs[0].specifier)
+                    nearest = [one for one in others if one.spec.python == image.spec.python]
+            for one in nearest:
+                if one.spec.identifier not in listed:
+                    listed.add(one.spec.identifier)
+                    yield one
 
     def _move(
         self, text: str, resolver: Resolver, culprit: str, missing: Mapping[str, str] = NOTHING
@@ -297,18 +416,18 @@ class _Search:
         """
         search = replace(self, resolver=replace(resolver, promised=self.resolver.promised))
         versions = resolver.versions
-        has_wheel = search._find_newest(culprit) or self._is_local(culprit) or name_of(culprit) in (*missing, *versions)
-        if not has_wheel or search._find_outside(culprit):
+        if not search._may_fit(culprit, missing):
             return None
-        if time.monotonic() - self.started > SAY_AFTER:
-            self.report(InfoEvent(text=f"Trying {resolver.spec.identifier} as of {resolver.day}"))
+        self._say(f"Trying {resolver.spec.identifier} as of {resolver.day}")
         free = [name for name in versions if not search._is_the_image(name)]
-        resolver = search._promise(missing)
         wanted = tuple(dict.fromkeys((*self.requirements, culprit)))  # others may need it
-        found = self._resolve(wanted, free, resolver=resolver)
-        if found is None and not missing and (missing := search._find_without_wheel(culprit)[0]):
-            resolver = search._promise(missing)
-            found = self._resolve(wanted, free, resolver=resolver)
+
+        def resolve(wheels: Mapping[str, str]) -> dict[str, str] | None:
+            return self._resolve(wanted, free, resolver=search._promise(wheels))
+
+        if not missing and resolve(missing) is None:
+            missing = search._find_without_wheel(culprit, lambda wheels: resolve(wheels) is not None)[0]
+        resolver, found = search._promise(missing), resolve(missing)
         if found is None:
             return None
         moved = [name for name in found if versions.get(name, found[name]) != found[name]]
@@ -325,6 +444,12 @@ class _Search:
         made = _Attempt(text=", and ".join(parts), requirements=(*self.requirements, *pins), resolver=resolver)
         self._resolved[self._key(resolver, made.requirements)] = found  # it proves the request with the pins too
         return made
+
+    def _may_fit(self, culprit: str, missing: Mapping[str, str] = NOTHING) -> bool:
+        """Return whether the index has nothing against a requirement: a release, and what that itself needs."""
+        name = name_of(culprit)
+        has_release = name in (*missing, *self.resolver.versions) or self._find_newest(culprit) or self._is_local(name)
+        return bool(has_release) and self._find_outside(culprit) is None
 
     @cached_property
     def _pinned_day(self) -> date | None:
@@ -472,6 +597,11 @@ class _Search:
             plain = self._replace(requirement, name, f"write {name} without a version")
             what = f"The package index has no release of {name} that meets {wanted.specifier}; {has}."
             return _Problem(what=what, attempts=(plain,), change=plain)
+        finals = [one for one in matching if not one.version.is_prerelease]
+        if not wanted.specifier.prereleases:
+            if has_only_pre_releases(wanted, listed, day):
+                return self._describe_pre_releases(wanted, matching, finals)
+            matching = finals or matching
         out = self._replace(requirement, None, f"{LEAVE_OUT}{requirement}")
         where = f"Python {spec.python} on {spec.platform}"
         usable = [one for one in matching if one.fits and one.supports_python]
@@ -479,32 +609,9 @@ class _Search:
         is_of_pythons = any(one.pythons or not one.supports_python for one in matching)
         others = self._at_image(ALIAS, f"=={spec.tensorflow}", requirement) if is_of_pythons else ()
         if usable:
-            early = [one for one in usable if one.usable is None or one.usable <= day]
-            if early or is_exact(requirement):
+            if is_exact(requirement) or any(one.usable is None or one.usable <= day for one in usable):
                 return None
-            first = min(usable, key=lambda one: one.usable or date.max)
-            what = f"{requirement} has no release that fits as of {self.day}: {first.version} is of {first.usable}."
-            there = [one for one in matching if one.is_there(day) and not one.version.is_prerelease]
-            if there and there[0].python and not any(one.supports_python for one in there):
-                needed = escape_unprintable(there[0].python)[:MAX_PYTHON]
-                what = (
-                    f"{requirement} has no release for Python {spec.python} as of {self.day}: {there[0].version} needs "
-                    f"Python {needed}."
-                )
-            early = [one for one in matching if one.pythons and one.uploaded and one.uploaded <= day]
-            if early:
-                newest = next((one for one in early if not one.version.is_prerelease), early[0])
-                of_then = f"those of {newest.version} are for {list_pythons(newest)}"
-                return _Problem(
-                    what=f"{requirement} has no wheel for {where} as of {self.day}: {of_then}.",
-                    attempts=(*others, *self._later(first.usable)),
-                )
-            today = replace(self, resolver=replace(self.resolver, as_of=self.resolver.today))
-            if self._resolve([requirement], resolver=today.resolver) is None:
-                beyond = today._explain_one(requirement)
-                return _Problem(what=f"{what} {beyond.what}", attempts=(*others, *beyond.attempts))
-            newer = self._at_image(ALIAS, f">{spec.tensorflow}", requirement, first.usable)
-            return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
+            return self._describe_late(requirement, matching, usable, others)
         newest = matching[0]
         plain = self._replace(requirement, name, f"write {name} without a version")
         others = (*others, *([plain] if str(wanted.specifier) else []))
@@ -525,13 +632,71 @@ class _Search:
             )
         return self._describe_without_wheel(requirement, {name_of(requirement): str(present.version)})
 
+    def _describe_late(
+        self,
+        requirement: str,
+        matching: Sequence[PackageRelease],
+        usable: Sequence[PackageRelease],
+        others: Sequence[TryAttempt],
+    ) -> _Problem:
+        """Return the problem of a requirement whose releases that can be installed are of later days."""
+        spec, day = self.resolver.spec, self.resolver.day
+        first = min(usable, key=lambda one: one.usable or date.max)
+        what = f"{requirement} has no release that fits as of {self.day}: {first.version} is of {first.usable}."
+        there = [one for one in matching if one.is_there(day) and not one.version.is_prerelease]
+        if there and there[0].python and not any(one.supports_python for one in there):
+            needed = escape_unprintable(there[0].python)[:MAX_PYTHON]
+            what = (
+                f"{requirement} has no release for Python {spec.python} as of {self.day}: {there[0].version} needs "
+                f"Python {needed}."
+            )
+        early = [one for one in matching if one.pythons and one.uploaded and one.uploaded <= day]
+        if early:
+            newest = next((one for one in early if not one.version.is_prerelease), early[0])
+            of_then = f"those of {newest.version} are for {list_pythons(newest)}"
+            return _Problem(
+                what=f"{requirement} has no wheel for Python {spec.python} on {spec.platform} as of {self.day}: "
+                f"{of_then}.",
+                attempts=(*others, *self._later(first.usable)),
+            )
+        today = replace(self, resolver=replace(self.resolver, as_of=self.resolver.today))
+        if self._resolve([requirement], resolver=today.resolver) is None:
+            beyond = today._explain_one(requirement)
+            return _Problem(what=f"{what} {beyond.what}", attempts=(*others, *beyond.attempts), last=beyond.last)
+        newer = self._at_image(ALIAS, f">{spec.tensorflow}", requirement, first.usable)
+        return _Problem(what=what, attempts=(*self._later(first.usable), *newer, *others))
+
+    def _describe_pre_releases(
+        self, wanted: Requirement, matching: Sequence[PackageRelease], finals: Sequence[PackageRelease]
+    ) -> _Problem:
+        """Return the problem of a package that has pre-releases only as of the day, of which the request names none."""
+        requirement, pinned, day = str(wanted), Requirement(str(wanted)), self.resolver.day
+        newest = next(one for one in matching if one.is_there(day))
+        pinned.specifier = SpecifierSet(f"=={newest.version}")
+        days = {one.usable: one.version for one in finals if one.usable and one.supports_python}
+        first = min(days, default=None)
+        taken = self._replace(requirement, str(pinned), f"write {pinned} to take the pre-release")
+        then = f"; {days[first]} is of {first}" if first else ""
+        return _Problem(
+            what=f"{requirement} has only pre-releases as of {self.day}, the newest of them {newest.version}{then}.",
+            attempts=(
+                *(self._later(first) if first else ()),
+                *(self._at_image(ALIAS, f">{self.resolver.spec.tensorflow}", requirement, first) if first else ()),
+                taken,
+            ),
+            change=taken,
+        )
+
     def _describe_without_wheel(self, requirement: str, missing: Mapping[str, str]) -> _Problem:
         """Return the problem of packages that the index has only as source."""
         name = name_of(requirement)
-        what = f"{name} has" if [*missing] == [name] else f"{requirement} needs {' and '.join(missing)}, which has"
+        days = {one: self._usable_day(one) for one in missing}
+        later = [day for day in days.values() if day and day > self.resolver.day]
+        # Other releases may have wheels.
+        shown = [f"{one} {missing[one]}" if day and day not in later else one for one, day in days.items()]
+        what = f"{shown[0]} has" if [*missing] == [name] else f"{requirement} needs {' and '.join(shown)}, which has"
         text = _describe_wheels(missing)
         promising = self._promise(missing)
-        later = [one for one in (self._usable_day(one) for one in missing) if one]
         attempts: list[TryAttempt] = [lambda: _Attempt(text=text, requirements=self.requirements, resolver=promising)]
         if len(later) == len(missing):
             attempts += self._later(max(later))
@@ -572,7 +737,7 @@ class _Search:
         self, requirements: Iterable[str], free: Iterable[str] = (), resolver: Resolver | None = None
     ) -> dict[str, str] | None:
         """Return the versions by name that requirements resolve to, None without a solution. Raises `_TimeIsUp`."""
-        timeout = self._seconds_left()
+        timeout = self.clock.find_seconds_left()
         chosen, wanted, freed = resolver or self.resolver, tuple(requirements), tuple(free)
         key = self._key(chosen, wanted, freed)
         if key not in self._resolved:
@@ -587,13 +752,6 @@ class _Search:
 
     def _key(self, resolver: Resolver, requirements: tuple[str, ...], free: tuple[str, ...] = ()) -> tuple[object, ...]:
         return resolver.spec.identifier, len(resolver.lock), resolver.day, resolver.promised, requirements, free
-
-    def _seconds_left(self) -> float:
-        """Return the seconds in which a resolution has to end. Raises `_TimeIsUp` if none may begin."""
-        seconds = time.monotonic() - self.started
-        if seconds > MAX_SECONDS:
-            raise _TimeIsUp
-        return MAX_END - seconds
 
     def _find_culprit(self) -> str:
         """Return the first requirement that does not fit with those before it; in a logarithm of resolutions."""
@@ -624,7 +782,7 @@ class _Search:
         """Return why a requirement does not fit, although releases of it do: something that it needs does not."""
         if direct := self._explain_direct(culprit):
             return direct
-        missing, unusable = self._find_without_wheel(culprit)
+        missing, unusable = self._find_without_wheel(culprit, lambda wheels: self._fits_with(wheels, culprit))
         promising = self._promise(missing)
         if missing and (helped := self._resolve([culprit], resolver=promising)):
             return self._describe_without_wheel(culprit, {one: missing[one] for one in missing if one in helped})
@@ -636,7 +794,7 @@ class _Search:
             lambda: None if is_today else self._resolve([culprit], resolver=today),
             lambda: None if is_today else self._resolve([culprit], free, resolver=today),
         ]
-        freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_RESOLUTIONS)
+        freed, later, both = map_in_threads(lambda ask: ask(), questions, MAX_TRIES)
         used = {one: version for one, version in missing.items() if one in (freed or later or both or ())}
         if freed is not None:
             problem = self._describe_held(culprit, self._find_held(culprit, freed, promising), used)
@@ -699,7 +857,7 @@ class _Search:
             free = [one for one in versions if one != name and not self._is_the_image(one)]
             return self._resolve([culprit], free, resolver=resolver) is None
 
-        answers = map_in_threads(is_needed, moved, MAX_RESOLUTIONS) if len(moved) > 1 else [True for _ in moved]
+        answers = map_in_threads(is_needed, moved, MAX_TRIES) if len(moved) > 1 else [True for _ in moved]
         needed = [one for one, answer in zip(moved, answers, strict=True) if answer] or moved
         return [self._find_need(culprit, found, name, versions[name]) for name in needed]
 
@@ -723,6 +881,7 @@ class _Search:
         return _Problem(
             what=f"{'; '.join(texts)}. Extra packages do not move {them} unless the request names {them}.",
             attempts=(move, *self._at_image(needs[0].name, needs[0].specifier, culprit)),
+            last=(lambda: self._try_images(ALIAS, self._list_made_for(culprit), culprit),),
         )
 
     def _describe_excluded(self, culprit: str, missing: Mapping[str, str]) -> _Problem:
@@ -840,10 +999,19 @@ class _Search:
                     *self._at_image(need.name, need.specifier, culprit),
                     *self._without_version(culprit),
                 ),
+                last=(lambda: self._try_images(ALIAS, self._list_made_for(culprit), culprit),),
             )
         if needs := self._list_needs(culprit):
-            return self._describe_held(culprit, needs, self._find_without_wheel(culprit)[0])
+            free = [name for name in self.resolver.versions if not self._is_the_image(name)]
+            missing = dict[str, str]()
+            if not self._fits_with(missing, culprit, free):
+                missing, _ = self._find_without_wheel(culprit, lambda wheels: self._fits_with(wheels, culprit, free))
+            return self._describe_held(culprit, needs, missing)
         return None
+
+    def _fits_with(self, wheels: Mapping[str, str], culprit: str, free: Sequence[str] = ()) -> bool:
+        """Return whether a requirement resolves with wheels of names and versions."""
+        return self._resolve([culprit], free, resolver=self._promise(wheels)) is not None
 
     def _find_need(self, culprit: str, found: Mapping[str, str], name: str, version: str) -> _Need:
         """Return which of the packages that a requirement resolves to excludes a version of another one of them."""
@@ -870,7 +1038,7 @@ class _Search:
             return None
 
         for some in ([first] if first in found else [], others):
-            if need := next(filter(None, map_in_threads(ask, some, MAX_RESOLUTIONS)), None):
+            if need := next(filter(None, map_in_threads(ask, some, MAX_PAGES)), None):
                 return need
         return None
 
@@ -886,52 +1054,87 @@ class _Search:
         """Return what resolves packages with wheels of names and versions that the index has as source."""
         return replace(self.resolver, promised=(*self.resolver.promised, *missing.items()))
 
-    def _find_without_wheel(self, culprit: str) -> tuple[dict[str, str], list[str]]:
+    def _find_without_wheel(
+        self, culprit: str, is_enough: Callable[[Mapping[str, str]], bool]
+    ) -> tuple[dict[str, str], list[str]]:
         """Return packages that a requirement needs and no image can install as they are.
 
         First those that the index has as source, with versions; then in words those that it does not have for an image.
-        The requirements of the newest releases are followed.
+        The requirements of the newest releases are followed, of those that all bounds found so far allow, until wheels
+        of the sources are enough.
         """
-        releases, day = self.releases(self.resolver), self.resolver.day
-        spec = self.resolver.spec
-        environment = make_environment(spec.python, PROCESSORS[spec.platform])
-        seen, missing, unusable = {*self.resolver.versions}, dict[str, str](), list[str]()
+        known, chosen = dict[str, Requirement](), dict[str, Version]()
+        missing, unusable = dict[str, str](), list[str]()
         level = [Requirement(culprit)]
-        while level and len(seen) < MAX_WALK + len(self.resolver.versions):
-            names = [name_of(str(one)) for one in level]
-            releases.prefetch(name for name in names if name not in seen)
-            chosen: list[tuple[Requirement, str, PackageRelease]] = []
-            local: list[Requirement] = []
-            for needed, name in zip(level, names, strict=True):
-                if name in seen:
+        while level and len(known) < MAX_WALK and not self.clock.is_over:
+            changed = dict[str, Requirement]()
+            for needed in level:
+                name = name_of(str(needed))
+                before = known.get(name)
+                if name in self.resolver.versions or (before and _is_met(needed, before, chosen.get(name))):
                     continue
-                seen.add(name)
-                for file in self._find_local(name):
-                    local += select_names(read_file_requires(file), environment, needed.extras)
-                if releases.read(name) is None and not self._is_local(name):
-                    unusable.append(f"{name}, which the package index does not have")
-                until = self.resolver.today if is_exact(str(needed)) and needed == Requirement(culprit) else day
-                listed = [
-                    release
-                    for release in releases.read(name) or ()
-                    if release.is_there(until)
-                    and release.supports_python
-                    and needed.specifier.contains(release.version, prereleases=bool(needed.specifier.prereleases))
-                ]
-                if found := self._find_newest(str(needed)):
-                    chosen.append((needed, name, found))
-                elif not self._is_local(name) and (sources := [one for one in listed if one.has_source]):
-                    missing[name] = str(sources[0].version)
-                elif listed and not self._is_local(name):
-                    only = "only " if listed[0].systems else ""
-                    unusable.append(f"{name}{needed.specifier}, whose wheels are {only}for {list_pythons(listed[0])}")
-
-            def read(item: tuple[Requirement, str, PackageRelease]) -> list[Requirement]:
-                requires = releases.read_requirements(item[1], str(item[2].version)) or ()
-                return select_names(requires, environment, item[0].extras)
-
-            level = [*local, *(one for found in map_in_threads(read, chosen, MAX_PAGES) for one in found)]
+                known[name] = changed[name] = _join(needed, before) if before else needed
+            self._say(f"Reading what {culprit} needs: {len(known)} packages")
+            level, before_level = [], dict(missing)
+            for name, one in zip(changed, map_in_threads(self._visit, changed.values(), MAX_PAGES), strict=True):
+                level += one.needs
+                if one.version:
+                    chosen[name] = one.version
+                if one.source:
+                    missing[name] = one.source
+                    chosen.pop(name, None)
+                if one.unusable:
+                    unusable.append(one.unusable)
+            if missing != before_level and is_enough(missing):
+                break
         return missing, unusable
+
+    def _visit(self, needed: Requirement) -> _Visited:
+        """Return the newest release that meets a requirement, or why there is none that can be installed."""
+        releases, spec, name = self.releases(self.resolver), self.resolver.spec, name_of(str(needed))
+        environment = make_environment(spec.python, PROCESSORS[spec.platform])
+        local = [one for file in self._find_local(name) for one in read_file_requires(file)]
+        needs = select_names(local, environment, needed.extras)
+        pages = releases.read(name)
+        if newest := self._find_newest(str(needed)):
+            requires = releases.read_requirements(name, str(newest.version)) or ()
+            return _Visited(version=newest.version, needs=[*needs, *select_names(requires, environment, needed.extras)])
+        if self._is_local(name):
+            return _Visited(needs=needs)
+        if pages is None:
+            return _Visited(unusable=f"{name}, which the package index does not have")
+        until = self.resolver.today if is_exact(str(needed)) else self.resolver.day
+        listed = [
+            one
+            for one in pages
+            if one.is_there(until)
+            and one.supports_python
+            and needed.specifier.contains(one.version, prereleases=bool(needed.specifier.prereleases))
+        ]
+        if sources := [one for one in listed if one.has_source]:
+            return _Visited(source=str(sources[0].version))
+        if not listed:
+            return _Visited()
+        only = "only " if listed[0].systems else ""
+        wheels = f"whose wheels are {only}for {list_pythons(listed[0])}"
+        return _Visited(unusable=f"{name}{needed.specifier}, {wheels}")
+
+
+def _is_met(needed: Requirement, known: Requirement, chosen: Version | None) -> bool:
+    """Return whether a requirement adds nothing to what is known of a package, or to the release that is chosen."""
+    if not needed.extras <= known.extras:
+        return False
+    if chosen is not None:
+        return needed.specifier.contains(chosen, prereleases=True)
+    return set(needed.specifier) <= set(known.specifier)
+
+
+def _join(one: Requirement, other: Requirement) -> Requirement:
+    """Return what two requirements of a package need together."""
+    both = Requirement(str(one))
+    both.specifier &= other.specifier
+    both.extras |= other.extras
+    return both
 
 
 def _describe_wheels(missing: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cache, cached_property
 from pathlib import Path
@@ -50,6 +50,10 @@ class PackageRelease:
     has_source: bool
     pythons: tuple[str, ...]
     systems: tuple[str, ...]
+
+    def allows(self, python: str) -> bool:
+        """Return whether its Requires-Python allows a minor such as 3.11."""
+        return _supports(self.python, python)
 
     def is_there(self, day: date) -> bool:
         """Return whether the release was there on a day; so does one without a day, which uv leaves out."""
@@ -206,7 +210,8 @@ def _is_too_late(specifier: str, python: str) -> bool:
 
 def _dump(release: PackageRelease) -> dict[str, Any]:
     """Return a release as plain JSON values."""
-    return {name: str(one) if isinstance(one, Version | date) else one for name, one in asdict(release).items()}
+    named = ((one.name, getattr(release, one.name)) for one in fields(release))
+    return {name: str(one) if isinstance(one, Version | date) else one for name, one in named}
 
 
 def _restore(values: dict[str, Any]) -> PackageRelease:
