@@ -74,13 +74,19 @@ class Releases:
     cache: Path
     _known: dict[str, tuple[PackageRelease, ...] | None] = field(default_factory=dict)
     _requires: dict[tuple[str, str], tuple[str, ...] | None] = field(default_factory=dict)
+    _failed: dict[str, NetworkError] = field(default_factory=dict)
 
     @cached_property
     def _tags(self) -> frozenset[object]:
         return frozenset(list_wheel_tags(self.python, PROCESSORS[self.platform]))
 
     def read(self, name: str) -> tuple[PackageRelease, ...] | None:
-        """Return the releases of a package, the newest version first; None if no index has the package."""
+        """Return the releases of a package, the newest version first; None if no index has the package.
+
+        Raises `NetworkError`, at once where `prefetch` has met it.
+        """
+        if name in self._failed:
+            raise self._failed[name]
         if name not in self._known:
             file, key = self._find_file(name), make_cache_key(modules=(__file__,))
             kept = read_cache(file, key) or {"at": 0}
@@ -98,13 +104,13 @@ class Releases:
         return self.cache / "packages" / f"{hashlib.sha256(named.encode()).hexdigest()}.json"
 
     def prefetch(self, names: Iterable[str]) -> None:
-        """Read several packages at once; what cannot be read is asked for again when it is needed."""
+        """Read several packages at once; what cannot be read is an error when it is needed."""
 
         def read(name: str) -> None:
             try:
                 self.read(name)
-            except NetworkError:
-                return
+            except NetworkError as error:
+                self._failed[name] = error
 
         for _ in map_in_threads(read, [name for name in names if name not in self._known], MAX_PAGES):
             pass
