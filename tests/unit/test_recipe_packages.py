@@ -262,11 +262,23 @@ def test_the_build_for_cpu_is_taken_from_a_folder(tmp_path: Path, workspace: Wor
     assert f"torch==2.0.1+cpu --hash=sha256:{sha256(wheel)}" in spec.extra.lock
 
 
-def test_a_plan_for_cpu_names_what_is_for_cuda(project: Project) -> None:
-    spec = project.locks.add_packages(project.spec(IMAGE), ["torch"])
+def test_an_image_for_cpu_takes_no_library_of_cuda(project: Project) -> None:
+    """The suite allows none there."""
+    with pytest.raises(RequirementConflict) as refused:
+        project.locks.add_packages(project.spec(IMAGE), ["torch"])
+    assert "1 of NVIDIA's libraries, of which 2.15.1-cpu-py3.11 has none" in refused.value.what
+    assert refused.value.next_step == (
+        "Write torch==2.2.1+cpu, the build for CPU, put its wheel of https://download.pytorch.org/whl/cpu into a "
+        "folder and add --find-links FOLDER; or build two images."
+    )
+
+
+def test_a_plan_names_what_is_for_cuda(project: Project) -> None:
+    spec = project.locks.add_packages(project.spec(IMAGE), ["onnxruntime-gpu"])
     _, (note,) = project.locks.list_additions(spec)
-    assert note.startswith(
-        "1 packages for CUDA: nvidia-cudnn-cu12; a CPU image cannot use them. Write torch==2.2.1+cpu"
+    assert note == (
+        "1 packages for CUDA: onnxruntime-gpu; a CPU image cannot use them. Take onnxruntime in place of "
+        "onnxruntime-gpu; or build two images."
     )
 
 

@@ -12,12 +12,19 @@ from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError, RequirementConflict
 from tfimg.core.text import list_first
 from tfimg.index.client import make_environment, select_requirements
-from tfimg.matrix.devices import CPU
+from tfimg.matrix.devices import CPU, GPU
 from tfimg.matrix.schema import PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.ages import MAX_AGE_DAYS, OldRelease, find_old_releases
 from tfimg.recipe.lock import Lock, read_packages
-from tfimg.recipe.packages import find_cuda_copies, find_moved, is_for_cuda, list_cpu_builds, name_of
+from tfimg.recipe.packages import (
+    find_cuda_copies,
+    find_moved,
+    is_for_cuda,
+    is_library_of_cuda,
+    list_cpu_builds,
+    name_of,
+)
 from tfimg.recipe.releases import MAX_PAGES, Releases
 
 MAX_NAMED = 5  # packages that a note names
@@ -107,8 +114,17 @@ def _find_bounds(
 
 
 def require_one_cuda(spec: ImageSpec, lock: Lock, own: str) -> None:
-    """Raise `RequirementConflict` if extra packages would write over NVIDIA's libraries of an image."""
+    """Raise `RequirementConflict` if extra packages write over NVIDIA's libraries, or bring them to an image without.
+
+    The check `libraries.none` would fail there, after gigabytes were loaded.
+    """
     versions = {one.name: one.version for one in read_packages({"own": own})}
+    if spec.device != GPU and (libraries := [name for name in versions if is_library_of_cuda(name)]):
+        raise RequirementConflict(
+            f"The extra packages bring {len(libraries)} of NVIDIA's libraries, of which {spec.identifier} has none, "
+            f"as it is not for GPUs: {list_first(libraries, MAX_NAMED)}.",
+            next_step=_list_ways(versions),
+        )
     copies = find_cuda_copies((one.name for one in read_packages(lock)), versions)
     if copies:
         pairs = list_first([f"{name} over {other}" for name, other in copies], MAX_NAMED)

@@ -205,9 +205,14 @@ def find_cuda_copies(image: Iterable[str], names: Iterable[str]) -> tuple[tuple[
     return tuple((name, other) for name, other in found if other and other != name)
 
 
+def is_library_of_cuda(name: str) -> bool:
+    """Return whether a wheel holds libraries of NVIDIA's."""
+    return bool(_LIBRARY.fullmatch(name))
+
+
 def is_for_cuda(name: str) -> bool:
     """Return whether a wheel holds libraries of CUDA, or is of no use without."""
-    return bool(_LIBRARY.fullmatch(name) or _BUILD.fullmatch(name))
+    return is_library_of_cuda(name) or bool(_BUILD.fullmatch(name))
 
 
 def list_cpu_builds(versions: Mapping[str, str]) -> list[str]:
