@@ -68,7 +68,7 @@ RELEASES = """
 werkzeug 3.1.10, werkzeug 3.2.0, grpcio 1.62.2, grpcio 1.63.2, urllib3 2.8.1, urllib3 2.8.2, idna 3.21,
 certifi 2026.11.1, markdown 3.11.4, requests 2.35.0, requests 3.0.0, google-auth 2.30.0, cachetools 5.5.0,
 cachetools 6.0.0, google-pasta 0.3.0, keras 2.16.0, keras 3.16.0, keras 3.17.0, numpy 2.0.2, numpy 2.4.4,
-ml-dtypes 0.4.0, ml-dtypes 0.5.5, wrapt 1.15.0, wrapt 2.1.3, protobuf 4.25.9, protobuf 5.29.5, protobuf 7.34.2,
+ml-dtypes 0.4.0, ml-dtypes 0.5.5, wrapt 1.15.0, wrapt 2.1.3, protobuf 4.25.9, protobuf 5.29.5, protobuf 6.33.7,
 protobuf 8.0.0, h5py 3.14.1, h5py 3.15.0, setuptools 82.0.1, six 1.17.0, tensorboard 2.15.3, namex 0.2.0, rich 14.3.4,
 optree 0.19.1, pillow 13.0.1, pygments 2.21.0, rsa 4.9.2, pyasn1 0.7.0, pyasn1-modules 0.5.0, oauthlib 3.3.0,
 astunparse 1.6.4, new-parser 1.0, gast 0.5.5, gast 0.5.6, gast 0.7.1, gast 0.7.2, new-affected 1.0, markupsafe 3.0.5,
@@ -121,7 +121,7 @@ def _plants() -> list[Plant]:
         affected("keras", {"introduced": "0"}, {"fixed": "3.12.9"}, {"introduced": "3.13.0"}, {"fixed": "3.17.0"}),
     )
     simple(
-        "two branches", "protobuf", {"introduced": "0"}, {"fixed": "4.25.9"}, {"introduced": "5"}, {"fixed": "7.34.2"}
+        "two branches", "protobuf", {"introduced": "0"}, {"fixed": "4.25.9"}, {"introduced": "5"}, {"fixed": "6.33.7"}
     )
     simple("bounded by TensorFlow", "numpy", *below("2.4.4"))
     simple("bounded by TensorFlow", "ml-dtypes", *below("0.5.5"))
