@@ -18,6 +18,9 @@ from tfimg.index.network import (
     MAX_STEP_BYTES,
     DirectSession,
     HostNetwork,
+    Place,
+    find_named_place,
+    find_place,
     parse_pip_settings,
     read_host_network,
     read_pip_settings,
@@ -136,6 +139,40 @@ def test_a_module_in_the_current_folder_is_not_executed_in_place_of_pip(
     monkeypatch.chdir(tmp_path)
     assert read_pip_settings() == settings
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "addresses"),
+    [
+        (Place.MACHINE, "127.0.0.1 127.255.255.254 0.0.0.0 :: ::1 ::ffff:127.0.0.1 ::127.0.0.1 ::ffff:0:127.0.0.1"),
+        (Place.MACHINE, "64:ff9b::127.0.0.1 2002:7f00:1:: ::ffff:0.0.0.0"),
+        (Place.LINK, "169.254.169.254 ::ffff:169.254.0.1 fe80::1 fe80::1%lo 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::"),
+        (Place.LINK, "168.63.129.16 100.100.100.200 fd00:ec2::254 fd20:ce::254"),
+        (Place.PRIVATE, "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 198.18.0.1 0.0.0.1 ::ffff:10.1.2.3"),
+        (
+            Place.PRIVATE,
+            "224.0.0.1 255.255.255.255 240.0.0.1 fc00::1 fd12::1 fec0::1 ff02::1 2001::1 2001:db8::1 4000::1",
+        ),
+        (Place.PRIVATE, "64:ff9b::10.0.0.1 64:ff9b:1::1 2002:a00:1::"),
+        (Place.PUBLIC, "9.9.9.9 172.32.0.1 169.253.0.1 2620:fe::fe ::ffff:9.9.9.9 64:ff9b::9.9.9.9 2002:909:909::"),
+    ],
+)
+def test_an_address_is_where_its_bytes_lead_in_any_spelling(place: Place, addresses: str) -> None:
+    assert {address: find_place(address) for address in addresses.split()} == dict.fromkeys(addresses.split(), place)
+
+
+@pytest.mark.parametrize(
+    ("place", "hosts"),
+    [
+        (Place.MACHINE, "127.1 0x7f000001 2130706433 0177.0.0.1 0 ::ffff:127.0.0.1 localhost LocalHost a.localhost"),
+        (Place.MACHINE, "localhost.localdomain"),
+        (Place.LINK, "169.254.43518 0xa9fea9fe metadata metadata.google.internal Metadata.any.example instance-data"),
+        (Place.PRIVATE, "10.1 0x0a000001 registry ip6-localhost registry.corp.internal printer.local"),
+        (Place.PUBLIC, f"9.9.9.9 151587081 registry.example metadatas.example localhost-1.example {'a' * 64}.example"),
+    ],
+)
+def test_a_host_behind_a_proxy_is_where_its_text_says(place: Place, hosts: str) -> None:
+    assert {host: find_named_place(host) for host in hosts.split()} == dict.fromkeys(hosts.split(), place)
 
 
 LARGE = bytes(range(256)) * (3 * MAX_STEP_BYTES // 256)

@@ -30,7 +30,7 @@ from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryEr
 from tfimg.core.failures import certificate_step, innermost, network_error, read_failure
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.text import truncate
-from tfimg.index.network import DirectSession, LimitExceeded, read_chunks
+from tfimg.index.network import Confinement, DirectSession, ForbiddenAddress, LimitExceeded, read_chunks
 from tfimg.registry.reference import DOCKER_HUB, Credentials, Reference
 
 PRINTABLE = re.compile(r"[\x21\x22\x24-\x5b\x5d-\x7e]+")
@@ -71,7 +71,7 @@ def parse_origin(address: str) -> Origin:
 def resolve_address(origin: Origin, base: str, address: str) -> str:
     """Return an address to which a registry sends a client on, and which may be relative to `base`, as a complete one.
 
-    Raises `InvalidAddress`, also for one of this machine or without TLS, unless the registry is such a one itself.
+    Raises `InvalidAddress`, also for one without TLS, unless the registry is such a one itself.
     """
     parts = _split(address)
     if parts.scheme and not parts.netloc:
@@ -80,8 +80,6 @@ def resolve_address(origin: Origin, base: str, address: str) -> str:
     target = parse_origin(complete)
     if origin.scheme == "https" and target.scheme != "https":
         raise InvalidAddress("it points to a server without TLS")
-    if is_loopback(target.host) and not is_loopback(origin.host):
-        raise InvalidAddress("it points to this machine")
     return complete
 
 
@@ -99,10 +97,7 @@ def check_realm(registry: Origin, realm: Origin) -> None:
 
     With TLS it may be any host; without TLS only the registry's host without TLS, or this machine from this machine.
     """
-    is_local = is_loopback(registry.host) and is_loopback(realm.host)
-    if is_loopback(realm.host) and not is_local:
-        raise InvalidAddress("it points to this machine")
-    if realm.scheme == "https" or is_local:
+    if realm.scheme == "https" or (is_loopback(registry.host) and is_loopback(realm.host)):
         return
     if registry.scheme == "https" or registry.host != realm.host:
         raise InvalidAddress("it points to a server without TLS")
@@ -272,8 +267,15 @@ def credentials_error(host: str, reply: str) -> RegistryError:
 
 def map_transport_error(error: Exception, host: str, seconds: float) -> TransientError | TfimgError:
     """Return the error for a missing or incomplete response. `seconds` is the timeout."""
-    if isinstance(limit := innermost(error), LimitExceeded):
-        return timeout_error(host, limit.seconds) if limit.seconds else limit_error(host, str(limit))
+    cause = innermost(error)
+    if isinstance(cause, LimitExceeded):
+        return timeout_error(host, cause.seconds) if cause.seconds else limit_error(host, str(cause))
+    if isinstance(cause, ForbiddenAddress):
+        return RegistryError(
+            f"The registry {host} leads to {truncate(str(cause))}.",
+            next_step="Nothing was sent there: a registry may name servers of its own network and of the public one, "
+            "and none that is nearer to this machine. Check that it is the right registry, and ask its owner.",
+        )
     failure = replace(read_failure(error), host=host)
     match failure.stage:
         case "time":
@@ -380,7 +382,7 @@ class Connection:
         self._path = reference.path
         self._plain_http = settings.plain_http
         self._timeout = settings.connect_seconds, settings.read_seconds
-        self._session = DirectSession(step_seconds=settings.response_seconds)
+        self._session = DirectSession(step_seconds=settings.response_seconds, confinement=Confinement())
         self._session.verify = settings.ca_file or True
         self._session.headers["Accept-Encoding"] = "identity"  # digests are of the bytes that are sent
         self._session.headers["User-Agent"] = "tfimg"
@@ -562,7 +564,8 @@ class Connection:
             with opened:
                 response = self.read(opened, server)
         except TRANSPORT_ERRORS as error:
-            raise map_transport_error(error, server, self._timeout[1]) from None
+            names = self.host if isinstance(innermost(error), ForbiddenAddress) else server
+            raise map_transport_error(error, names, self._timeout[1]) from None
         if response.status != requests.codes.ok:
             is_denied = response.status in (400, 401, 403)
             if is_denied and account:
