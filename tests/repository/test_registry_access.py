@@ -18,7 +18,7 @@ from support.messages import exactly
 from tfimg.core.errors import FileError, NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.documents import digest_of
-from tfimg.registry.http import ConnectionSettings
+from tfimg.registry.http import Budget, ConnectionSettings
 from tfimg.registry.reference import Credentials
 
 
@@ -89,6 +89,15 @@ def test_a_request_to_a_token_server_that_fails_is_repeated(open_registry: Open,
         between.faults.append(Fault(path="/token", status=503, times=2))
         assert open_registry(between.address, credentials=ANN).list_tags() == ()
     assert slept == [1, 2]
+
+
+def test_the_time_of_a_token_server_is_part_of_the_registry_s_budget(open_registry: Open) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
+        registry.address = between.address
+        between.faults.append(Fault(path="/token", delay=0.3))
+        settings = replace(PLAIN, budget=Budget(seconds=0.2))
+        with pytest.raises(NetworkError, match=f"^The registry {registry.address} is too slow: its answers have taken"):
+            open_registry(registry.address, credentials=ANN, settings=settings).list_tags()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])

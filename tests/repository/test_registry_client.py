@@ -1,6 +1,7 @@
 """Manifests, tags, blobs and referrers over HTTP on loopback: requests, retries, and each failure's error."""
 
 import json
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -20,7 +21,7 @@ from tfimg.core.retry import RetryPolicy
 from tfimg.registry import client as client_module
 from tfimg.registry.client import HttpRegistry, download, fallback_tag
 from tfimg.registry.documents import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
-from tfimg.registry.http import ConnectionSettings
+from tfimg.registry.http import Budget, ConnectionSettings
 
 
 def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, server: Loopback) -> None:
@@ -394,6 +395,55 @@ def test_a_download_that_never_begins_ends(client: HttpRegistry, server: Loopbac
     with pytest.raises(NetworkError, match=r"was cut: "):
         list(client.get_blob(digest_of(CONTENT)))
     assert (proxy.count("GET"), slept) == (5, [1, 2, 4, 8])
+
+
+SLOW = {
+    "answers that are late": Fault(delay=0.1, times=-1),
+    "answers that never come": Fault(delay=3, times=-1),
+    "a body that trickles": Fault(rate=400_000, times=-1),
+    "a body that is cut again and again": Fault(path="/blobs/", delay=0.1, cut_answer=len(CONTENT) // 2, times=-1),
+}
+
+
+@pytest.mark.parametrize("fault", SLOW.values(), ids=SLOW)
+def test_an_operation_has_one_budget_of_time_however_many_answers_it_has(
+    fault: Fault, server: Loopback, proxy: Faulty, open_registry: Open
+) -> None:
+    content = CONTENT * 20
+    server.blobs[digest_of(content)] = content
+    budget = Budget(seconds=0.5)
+    client = open_registry(proxy.address, settings=replace(PLAIN, read_seconds=0.2, budget=budget))
+    proxy.faults.append(replace(fault))
+    says = (
+        f"The registry {proxy.address} is too slow: its answers have taken 0.5 s altogether. Run it again later: "
+        "completed uploads are not repeated. --registry-time allows more."
+    )
+
+    def read_all() -> None:
+        for _ in range(100):
+            client.find("1")
+            list(client.get_blob(digest_of(content)))
+
+    began = time.monotonic()
+    with pytest.raises(NetworkError, match=exactly(says)):
+        read_all()
+    assert time.monotonic() - began < 2
+    assert budget.spent > 0.5
+
+
+def test_a_pause_that_the_budget_does_not_allow_is_not_made(proxy: Faulty, open_registry: Open, slept: Slept) -> None:
+    client = open_registry(proxy.address, settings=replace(PLAIN, budget=Budget(seconds=6)))
+    proxy.faults.append(Fault(status=503, times=-1))
+    with pytest.raises(NetworkError, match=r"have taken 6\.0 s altogether"):
+        client.find("1")
+    assert slept == [1, 2]
+
+
+def test_the_time_of_the_caller_is_not_that_of_the_registry(server: Loopback, open_registry: Open) -> None:
+    server.blobs[digest_of(CONTENT * 4)] = CONTENT * 4
+    client = open_registry(server.address, settings=replace(PLAIN, budget=Budget(seconds=0.3)))
+    for _ in client.get_blob(digest_of(CONTENT * 4)):
+        time.sleep(0.1)
 
 
 def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, server: Loopback) -> None:

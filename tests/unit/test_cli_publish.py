@@ -423,11 +423,11 @@ def test_a_rollback_to_no_image_prints_the_command_for_the_one_before(
     rollback: CliRunner, twice: tuple[str, str], registry: MemoryRegistry, keys: dict[str, str]
 ) -> None:
     old, new = twice
-    message = rollback("--reason", "wrong cuDNN", "--plain-http").refusal(2)
+    message = rollback("--reason", "wrong cuDNN", "--plain-http", "--registry-time", "1h30m").refusal(2)
     (promoted,) = re.findall(r"promoted (\S+Z)", message)
     command = (
-        f"tfimg rollback {REPOSITORY}:2.15 --to {old[7:19]} --plain-http --key {keys['ours.key']} --publisher me "
-        "--reason 'wrong cuDNN'"
+        f"tfimg rollback {REPOSITORY}:2.15 --to {old[7:19]} --plain-http --registry-time 1h30m "
+        f"--key {keys['ours.key']} --publisher me --reason 'wrong cuDNN'"
     )
     head, _, pasted = message.partition("tfimg rollback ")
     assert head == (

@@ -27,7 +27,6 @@ from requests.utils import parse_header_links
 from tfimg.core import cancellation, files, process, retry, text
 from tfimg.core.documents import Digest, Document, InvalidDocument, null_means, parse_document, validate_model
 from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
-from tfimg.index.network import read_chunks
 from tfimg.registry import documents
 from tfimg.registry.http import Connection, ConnectionSettings, Response, limit_error, parse_size, timeout_error
 from tfimg.registry.reference import DIGEST, HELPER_SECONDS, TAG, Reference, config_file, find_credentials
@@ -80,7 +79,7 @@ def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -
         skip = offset if response.status_code == 200 else 0
         received = offset - skip
         stated = received + parse_size(response.headers.get("Content-Length"))
-        for chunk in read_chunks(response, connection.response_seconds, MIN_BYTES_PER_SECOND):
+        for chunk in connection.read_chunks(response, MIN_BYTES_PER_SECOND):
             received += len(chunk)
             if max(received, stated) > limit:
                 raise _tampered(connection, f"more bytes of {digest} than the allowed {limit}")

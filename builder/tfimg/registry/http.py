@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+import time
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http import HTTPStatus
 from io import BytesIO
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import requests
@@ -29,7 +30,7 @@ from tfimg.core.documents import Document, InvalidDocument, parse_document
 from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TfimgError
 from tfimg.core.failures import certificate_step, innermost, network_error, read_failure
 from tfimg.core.retry import RetryPolicy, TransientError
-from tfimg.core.text import truncate
+from tfimg.core.text import format_duration, truncate
 from tfimg.index.network import Confinement, DirectSession, ForbiddenAddress, LimitExceeded, read_chunks
 from tfimg.registry.reference import DOCKER_HUB, Credentials, Reference
 
@@ -341,7 +342,38 @@ class _TokenDocument(Document):
 
 
 RESPONSE_SECONDS = 300.0  # timeout of a whole manifest or list: the largest one at 28 kB/s
+BUDGET_SECONDS = 7200  # longest wait of a command for all responses together: a GPU image of 4 GB at 600 kB/s
 MAX_REDIRECTS = 5  # redirects of one request. A blob in an object store needs one or two
+
+
+@dataclass
+class Budget:
+    """Time that an operation may wait for registries: for all responses and pauses between attempts together.
+
+    `spent` are the seconds of it that have passed.
+    """
+
+    seconds: float = BUDGET_SECONDS
+    spent: float = 0.0
+
+    def spend(self, seconds: float, host: str) -> None:
+        """Raise `NetworkError` when more is spent than there is."""
+        self.spent += seconds
+        if self.spent > self.seconds:
+            raise NetworkError(
+                f"The registry {host} is too slow: its answers have taken {format_duration(self.seconds)} altogether.",
+                next_step="Run it again later: completed uploads are not repeated. --registry-time allows more.",
+            )
+
+    @contextmanager
+    def wait(self, host: str) -> Iterator[None]:
+        """Count the time of the block. Raises as `spend`."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent += time.monotonic() - start
+        self.spend(0, host)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,6 +381,7 @@ class ConnectionSettings:
     """How this machine reaches a registry. `ca_file` replaces the default certificate authorities.
 
     `proxies` are by scheme; `no_proxy` among them names hosts without a proxy. `plain_http`: the registry has no TLS.
+    Registries with one `budget` share it.
     """
 
     ca_file: str | None = None
@@ -359,6 +392,7 @@ class ConnectionSettings:
     read_seconds: float = 60.0
     """Timeout of a silent registry. One on an object store may copy a large blob before it answers."""
     response_seconds: float = RESPONSE_SECONDS
+    budget: Budget = field(default_factory=Budget)
 
 
 class Connection:
@@ -377,7 +411,9 @@ class Connection:
     ) -> None:
         self.host = reference.host
         self.repository = reference.repository
-        self.retry_policy = retry_policy
+        self.retry_policy = replace(retry_policy, sleep=self._pause)
+        self._sleep = retry_policy.sleep
+        self._budget = settings.budget
         self.response_seconds = settings.response_seconds
         self._path = reference.path
         self._plain_http = settings.plain_http
@@ -405,13 +441,32 @@ class Connection:
 
     def _lacks_tls(self) -> bool:
         try:
-            self._session.get(f"https://{self.host}/v2/", timeout=self._timeout, stream=True).close()
+            self._fetch("GET", f"https://{self.host}/v2/").close()
         except TRANSPORT_ERRORS as error:
             is_other = "CERTIFICATE_VERIFY_FAILED" in str(error) or UNREADABLE_AUTHORITY.search(str(error))
             if isinstance(error, requests.exceptions.SSLError) and not is_other:
                 return True
             raise self._map_transport_error(error) from None
         return False
+
+    def _pause(self, seconds: float) -> None:
+        self._budget.spend(seconds, self.host)
+        self._sleep(seconds)
+
+    def _fetch(self, method: str, url: str, **options: Any) -> requests.Response:
+        """Return a response whose content is not read yet, after time of the budget."""
+        with self._budget.wait(self.host):
+            return self._session.request(method, url, stream=True, timeout=self._timeout, **options)
+
+    def read_chunks(self, response: requests.Response, bytes_per_second: float = math.inf) -> Iterator[bytes]:
+        """Yield a body as it arrives, in time of the budget. Raises as `tfimg.index.network.read_chunks`."""
+        chunks = read_chunks(response, self.response_seconds, bytes_per_second)
+        while True:
+            with self._budget.wait(self.host):
+                chunk = next(chunks, b"")
+            if not chunk:
+                return
+            yield chunk
 
     def _map_transport_error(self, error: Exception) -> Exception:
         if UNREADABLE_AUTHORITY.search(str(error)):
@@ -473,7 +528,7 @@ class Connection:
         Raises `RegistryError` for too many bytes, and as `open`.
         """
         content = bytearray()
-        for chunk in read_chunks(response, self.response_seconds, math.inf):
+        for chunk in self.read_chunks(response):
             content += chunk
             if len(content) > MAX_RESPONSE_BYTES:
                 raise limit_error(host or self.host, f"more than {MAX_RESPONSE_BYTES >> 20} MiB in one document")
@@ -509,14 +564,12 @@ class Connection:
         for _ in range(MAX_REDIRECTS + 1):
             is_own = is_own and parse_origin(url) == self.origin
             authorization = self._authorizations.get(ACTIONS[method]) if is_own else None
-            response = self._session.request(
+            response = self._fetch(
                 method,
                 url,
                 headers={**headers, **({"Authorization": authorization} if authorization else {})},
                 # A file is sent in small pieces, and the connection's timeout is for each of them.
                 data=BytesIO(content) if content else None,
-                stream=True,
-                timeout=self._timeout,
             )
             if not response.is_redirect or method not in ("GET", "HEAD"):
                 return response, is_own
@@ -557,10 +610,10 @@ class Connection:
             if account and account.identity_token:
                 # OAuth 2.0 (RFC 6749) requires a client's identifier with a refresh token.
                 grant = {"grant_type": "refresh_token", "client_id": "tfimg", "refresh_token": account.identity_token}
-                opened = self._session.post(realm, data={**query, **grant}, timeout=self._timeout, stream=True)
+                opened = self._fetch("POST", realm, data={**query, **grant})
             else:
                 headers = {"Authorization": basic} if basic else {}
-                opened = self._session.get(realm, params=query, headers=headers, timeout=self._timeout, stream=True)
+                opened = self._fetch("GET", realm, params=query, headers=headers)
             with opened:
                 response = self.read(opened, server)
         except TRANSPORT_ERRORS as error:

@@ -189,7 +189,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             context.note(
                 "No key is named with --key, --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
-        registry = PlatformTags(context.services.registry(target, plain=self.plain_http), trusted)
+        registry = PlatformTags(self.open_registry(context.services, target), trusted)
         decider = TagDecider(registry, trusted, self.read_image_policy(publisher.project), self.reinstate)
         with render_events(context, title="publish") as on_event:
             results = publisher.plan(specs, decider, on_event)
