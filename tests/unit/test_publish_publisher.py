@@ -305,7 +305,7 @@ def test_a_candidate_whose_digest_is_not_the_one_that_the_engine_pushed_gets_no_
             return job.digest
 
     says = (
-        rf"^The engine pushed candidate-\w+-{CPU} to {machine.registry.repository} as sha256:\w+, but the registry "
+        rf"^The engine pushed candidate-\w+-{CPU}-\w+ to {machine.registry.repository} as sha256:\w+, but the registry "
         r"does not have it\. Run the command again; if it fails again, check the proxies between engine and registry\.$"
     )
     session = replace(machine.session(), steps=OtherSteps(machine, machine.registry))
@@ -347,7 +347,7 @@ def test_candidates_are_of_one_machine_and_repository(tmp_path: Path) -> None:
 
 def test_a_process_waits_for_another_that_sends_the_same_image(machine: Machine) -> None:
     events: list[Event] = []
-    candidate = f"{machine.repository().candidate_prefix}{CPU}"
+    candidate = machine.session().candidate(machine.job(CPU))
     with ExitStack() as stack:
         stack.enter_context(machine.repository().lock_tags([candidate]))
 

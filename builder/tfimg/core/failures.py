@@ -266,6 +266,21 @@ def _clean(text: str, *, keep_case: bool = False) -> str:
     return line[:1].lower() + line[1:] if line[1:2].islower() else line
 
 
+IMMUTABLE_TAG = re.compile(
+    r"immutab|can(?: ?not|'t) be overwrit|not allow updating assets|operation is disallowed", re.IGNORECASE
+)
+"""Parts of the answers of six registries that do not let a tag move (the known issue `tag-immutable` has more)."""
+
+EXEMPT_TAGS = (
+    "Ask its owner to exempt the tags that tfimg moves from the rule that tags are immutable, or publish to a "
+    "repository without it."
+)
+CREATE_FIRST = "Create it there, or ask its owner to: this registry makes none at a push. Check the name too."
+RAISE_LIMIT = (
+    "Ask its owner to raise the largest size of a request in the registry and in each proxy before it, where it is "
+    "often 1 MB: a layer may have 2 GB."
+)
+
 FULL_DISK = re.compile(r"no space left|disk quota exceeded|disk is full|os error 28\b", re.IGNORECASE)
 """Parts of messages of programs, engines and the C library about a full disk or quota."""
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import unescape
 from http import HTTPStatus
 from io import BytesIO
 from typing import Annotated, Any
@@ -27,10 +28,19 @@ from urllib3 import Retry
 from urllib3.exceptions import HTTPError, InvalidHeader
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
-from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TfimgError
-from tfimg.core.failures import certificate_step, innermost, network_error, read_failure
+from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TagImmutable, TfimgError
+from tfimg.core.failures import (
+    CREATE_FIRST,
+    EXEMPT_TAGS,
+    IMMUTABLE_TAG,
+    RAISE_LIMIT,
+    certificate_step,
+    innermost,
+    network_error,
+    read_failure,
+)
 from tfimg.core.retry import RetryPolicy, TransientError
-from tfimg.core.text import format_duration, truncate
+from tfimg.core.text import escape_unprintable, format_duration, quote_value, truncate
 from tfimg.index.network import Confinement, DirectSession, ForbiddenAddress, LimitExceeded, read_chunks
 from tfimg.registry.reference import DOCKER_HUB, Credentials, Reference
 
@@ -129,6 +139,10 @@ FULL = re.compile(
 )
 """Messages of full registries: distribution prints the number of ENOSPC, Harbor mentions a quota."""
 
+MAX_HEAD = 16_384  # bytes at the beginning of a page in which its title is looked for
+HTML = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
+TITLE = re.compile(rb"<title[^>]{0,100}>(.{0,400}?)</title>", re.IGNORECASE | re.DOTALL)
+
 EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTTP to an SSL", re.IGNORECASE)
 """Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
 
@@ -169,22 +183,35 @@ class Response:
         return tuple((problem.code or "", problem.message or "") for problem in problems)
 
     @property
+    def page(self) -> str | None:
+        """Return the title of an HTML page, which may be empty; None for any other content."""
+        head = self.content[:MAX_HEAD]
+        if "text/html" not in self.headers.get("Content-Type", "").lower() and not HTML.match(head):
+            return None
+        title = TITLE.search(head)
+        return " ".join(unescape(title[1].decode(errors="replace")).split()) if title else ""
+
+    @property
     def message(self) -> str:
-        """Return the registry's explanation in at most `MAX_QUOTED` characters."""
-        if errors := self.errors:
-            return truncate("; ".join(f"{code}: {message}" if message else code for code, message in errors))
+        """Return the registry's explanation on one line that is safe to print, in about `MAX_QUOTED` characters."""
         plain = "text/plain" in self.headers.get("Content-Type", "")
-        text = self.content.decode(errors="replace").strip() if plain else ""
-        return truncate(text) or next((status.phrase for status in HTTPStatus if status == self.status), "")
+        text = "; ".join(f"{code}: {message}" if message else code for code, message in self.errors)
+        text = text or (self.content.decode(errors="replace") if plain else self.page or "")
+        # On one line, so that a registry cannot write lines that look like tfimg's.
+        text = escape_unprintable(truncate(" ".join(text.split()))).removeprefix(f"{self.status} ")
+        return text or next((status.phrase for status in HTTPStatus if status == self.status), "")
 
 
 def map_response(
     response: Response, host: str, repository: str, *, is_write: bool, has_credentials: bool
 ) -> TransientError | TfimgError:
     """Return the error for a response with an unexpected status. `has_credentials`: the request had an account."""
-    # On one line, so that a registry cannot write lines that look like tfimg's.
-    status, reply = response.status, " ".join(f"{response.status} {response.message}".split())
+    status, reply = response.status, f"{response.status} {response.message}".strip().rstrip(".")
     login = f"Log in with `docker login {host}`"
+    if is_write and status in (400, 403, 409, 412) and IMMUTABLE_TAG.search(response.content.decode(errors="replace")):
+        return TagImmutable(
+            f"The registry {host} does not let a tag of {repository} move: {reply}.", next_step=EXEMPT_TAGS
+        )
     can_be_full = status >= 500 or status in (403, 412, 413)
     if status == 507 or (can_be_full and FULL.search(response.content.decode(errors="replace"))):
         return RegistryError(
@@ -219,9 +246,10 @@ def map_response(
         return credentials_error(host, reply)
     if status in (401, 403):
         action = "write to" if is_write else "read"
+        create = "; some registries say the same of a repository or project that must be created first" * is_write
         return RegistryError(
             f"The registry {host} denies permission to {action} {repository}: {reply}.",
-            next_step=f"{login} as a user with that permission, or check the repository's name.",
+            next_step=f"{login} as a user with that permission, or check the repository's name{create}.",
         )
     return _refusal(status, host, repository, reply, is_write=is_write)
 
@@ -243,9 +271,10 @@ def _refusal(status: int, host: str, repository: str, reply: str, *, is_write: b
             next_step="Check the name, and that it was not deleted.",
         )
     if status == 404:
+        return RegistryError(f"The registry {host} has no repository {repository}: {reply}.", next_step=CREATE_FIRST)
+    if status == 413:
         return RegistryError(
-            f"The registry {host} has no repository {repository}: {reply}.",
-            next_step="Check the name; some registries require that a repository is created first.",
+            f"The registry {host}, or a proxy before it, takes no request of this size: {reply}.", next_step=RAISE_LIMIT
         )
     if status < 400:
         return RegistryError(
@@ -292,6 +321,16 @@ def map_transport_error(error: Exception, host: str, seconds: float) -> Transien
             failure = replace(failure, stage="connection")
     step = "Run it again: completed uploads are not repeated." if failure.stage == "cut" else ""
     return TransientError(network_error("", failure, server=f"the registry {host}", next_step=step))
+
+
+def page_error(response: Response, what: str) -> RegistryError:
+    """Return the error for an HTML page in place of `what` a registry would send."""
+    title = f" with the title {quote_value(response.message)}" if response.page else ""
+    return RegistryError(
+        f"The server at {urlsplit(response.url).netloc} answered with an HTML page{title} in place of {what}.",
+        next_step="It may be a sign-in page: sign in to the network, or ask the registry's owner to let programs reach "
+        "/v2/ with the credentials of `docker login`. Check the name and the port too.",
+    )
 
 
 def address_error(host: str, name: str, address: str, reason: Exception) -> RegistryError:
@@ -631,6 +670,8 @@ class Connection:
             if not TOKEN.fullmatch(token):
                 raise InvalidDocument("a token has 1 to 32768 printable characters of ASCII")
         except InvalidDocument as error:
+            if response.page is not None:
+                raise page_error(response, "a token") from None
             raise RegistryError(
                 f"The token server {server} of {self.host} sent no valid token: {error}.",
                 next_step="Run it again later, or ask its owner.",

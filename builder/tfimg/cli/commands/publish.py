@@ -217,7 +217,10 @@ def publish_images(
         publication = publisher.publish(specs, repository, on_event)
     _print_results(context, publication.images, event="published")
     for candidate in publication.candidates:
-        context.note(f"{repository.name}:{candidate} remains: the registry does not delete tags.")
+        context.note(
+            f"{repository.name}:{candidate} remains: the registry does not delete tags, or not for this user. Ask its "
+            "owner to delete it, or to allow that."
+        )
     publication.raise_for_failures()
 
 
