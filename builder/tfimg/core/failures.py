@@ -258,7 +258,7 @@ def innermost(error: BaseException) -> BaseException:
 
 def _clean(text: str, *, keep_case: bool = False) -> str:
     """Return a message from outside on one line, without credentials, escaped and cut."""
-    line = escape_unprintable(truncate(re.sub(r"//[^/@\s]*@", "//", " ".join(text.split())))).rstrip(".")
+    line = escape_unprintable(truncate(re.sub(r"//[^/\s]*@", "//", " ".join(text.split())))).rstrip(".")
     if keep_case:
         return line
     if re.fullmatch(r"(?:[A-Z][a-z]+)+", line):  # the name of an error of rustls, which uv prints

@@ -236,7 +236,7 @@ class DockerEngine:
         with self.translate_errors():
             try:
                 return _Client.from_env(timeout=timeout, version="auto", environment=self.environ)
-            except DockerException as error:
+            except (DockerException, ValueError) as error:  # the latter for an address with a bad port or brackets
                 raise self.unavailable(error) from None
 
     def info(self) -> dict[str, Any]:
@@ -263,6 +263,8 @@ class DockerEngine:
         if self.context:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
         cause = error.__cause__  # the docker package quotes it with its representation
+        if isinstance(cause or error, ValueError) or "bind address" in str(error):
+            next_step = "Correct the address: unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST."
         reason = read_failure(cause if isinstance(cause, Exception) else error).reason or "no answer in time"
         return errors.EngineUnavailable(f"No container engine answers at {self.host}: {reason}.", next_step=next_step)
 

@@ -28,14 +28,21 @@ from requests.adapters import HTTPAdapter
 from requests.utils import select_proxy, should_bypass_proxies
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection
-from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.exceptions import ConnectTimeoutError, LocationParseError, NameResolutionError, NewConnectionError
+from urllib3.util import parse_url
 from urllib3.util.connection import allowed_gai_family
 
 from tfimg.core import cancellation, process, retry
+from tfimg.core.errors import FileError
+from tfimg.core.text import escape_unprintable, quote_value, truncate
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 UV_RESOLUTION = re.compile(r"UV_(?!CACHE_DIR|HTTP_TIMEOUT|SYSTEM_CERTS|NATIVE_TLS|INDEX_|KEYRING_PROVIDER)")
 """Beginnings of uv's variables that change what it resolves: all but those for connections."""
+
+PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
+PROXY_FORM = "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password."
+NO_PIP = re.compile(r"No module named '?pip\b")
 
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_SECRET = "TFIMG_NETWORK_SECRET"  # noqa: S105  (the name of a variable)
@@ -74,12 +81,17 @@ class HostNetwork:
 
 
 def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> HostNetwork:
-    """Return the settings in the environment and in pip's configuration (`read_pip_settings`)."""
+    """Return the settings in the environment and in pip's configuration (`read_pip_settings`).
+
+    Raises `FileError` for a proxy without a valid address.
+    """
     ca = Path(environ.get("SSL_CERT_FILE") or pip.get("cert") or SYSTEM_BUNDLE)
     netrc = Path(environ.get("NETRC") or Path(environ.get("HOME", "/")) / ".netrc")
     proxies = {name: value for name in PROXY_VARIABLES if (value := environ.get(name.lower()) or environ.get(name, ""))}
     if (proxy := pip.get("proxy")) and "HTTPS_PROXY" not in proxies:
         proxies |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
+    for name, value in proxies.items():
+        _check_proxy("pip's proxy" if value == proxy else name, value)
     index = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or pip.get("index-url")
     extra = (environ.get("UV_INDEX") or environ.get("UV_EXTRA_INDEX_URL") or pip.get("extra-index-url") or "").split()
     on_disk = {url for url in (*extra, index or "") if "://" not in url or url.startswith("file:")}
@@ -106,25 +118,55 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
     )
 
 
+def _check_proxy(name: str, address: str) -> None:
+    """Raise `FileError` for what is no address of a proxy, without showing a password in it."""
+    try:
+        parts = parse_url(address if "://" in address else f"http://{address}")
+        reason = "" if parts.host and parts.scheme in PROXY_SCHEMES else "it has no host, or another scheme than http"
+    except LocationParseError:
+        reason = "its name or port is malformed"
+    if reason and name != "NO_PROXY":
+        shown = quote_value(re.sub(r"//.*@", "//", address))
+        raise FileError(f"{name} is not the address of a proxy: {shown}, {reason}.", next_step=PROXY_FORM)
+
+
 def read_pip_settings() -> dict[str, str]:
-    """Return pip's effective settings by option; none if pip is not installed."""
+    """Return pip's effective settings by option; none if pip is not installed.
+
+    Raises `FileError` for settings that pip cannot read: without them, another index would be used than is meant.
+    """
     try:
         listed = process.run([*process.python_module_command("pip"), "--disable-pip-version-check", "config", "list"])
-    except process.CommandFailed:
-        return {}
+    except process.CommandFailed as error:
+        if NO_PIP.search(error.stderr or ""):
+            return {}
+        raise _unreadable(error.stderr or error.stdout or f"it ended with {error.returncode}") from None
     return parse_pip_settings(listed)
 
 
+def _unreadable(reason: str) -> FileError:
+    line = escape_unprintable(re.sub(r"//[^/\s]*@", "//", " ".join(reason.split())))  # it quotes lines with passwords
+    return FileError(
+        f"pip's configuration cannot be read: {truncate(line).rstrip('.')}.",
+        next_step="`pip config debug` lists its files and variables: correct them.",
+    )
+
+
 def parse_pip_settings(listed: str) -> dict[str, str]:
-    """Parse the output of `pip config list`; the environment takes precedence over files."""
+    """Parse the output of `pip config list`; the environment takes precedence over files. Raises `FileError`."""
     found: dict[str, tuple[int, str]] = {}
     for line in listed.splitlines():
         key, equal, value = line.partition("=")
         section, _, name = key.rpartition(".")
         rank = {"global": 0, "install": 1, ":env:": 2}.get(section)
         if equal and rank is not None and rank >= found.get(name, (0, ""))[0]:
-            # pip prints values as Python would: a list over several lines has \n in it.
-            found[name] = (rank, str(ast.literal_eval(value)))
+            try:
+                # pip prints values as Python would: a list over several lines has \n in it.
+                found[name] = (rank, str(ast.literal_eval(value)))
+            except (ValueError, SyntaxError):
+                raise _unreadable(line) from None
+            if "\0" in found[name][1]:
+                raise _unreadable(f"{name} has a NUL character")
     return {name: value for name, (_, value) in found.items()}
 
 

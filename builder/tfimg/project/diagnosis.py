@@ -97,7 +97,7 @@ def _value_or_error(wait: Callable[[], T], name: str) -> T | TfimgError:
 
 
 def _without_credentials(url: str) -> str:
-    return re.sub(r"//[^/@\s]*@", "//", url)
+    return re.sub(r"//[^/\s]*@", "//", url)
 
 
 def _find_image(
