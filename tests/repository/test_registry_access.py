@@ -18,7 +18,7 @@ from support.messages import exactly
 from tfimg.core.errors import FileError, NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.documents import digest_of
-from tfimg.registry.http import Budget, ConnectionSettings
+from tfimg.registry.http import ConnectionSettings, TimeBudget
 from tfimg.registry.reference import Credentials
 
 
@@ -95,7 +95,7 @@ def test_the_time_of_a_token_server_is_part_of_the_registry_s_budget(open_regist
     with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
         registry.address = between.address
         between.faults.append(Fault(path="/token", delay=0.3))
-        settings = replace(PLAIN, budget=Budget(seconds=0.2))
+        settings = replace(PLAIN, budget=TimeBudget(seconds=0.2))
         with pytest.raises(NetworkError, match=f"^The registry {registry.address} is too slow: its answers have taken"):
             open_registry(registry.address, credentials=ANN, settings=settings).list_tags()
 
@@ -256,20 +256,20 @@ def test_a_missing_proxy_is_named_and_not_used_for_loopback(server: Loopback, op
 class Internet:
     """Names with their addresses, one list for each question, the last for all others; each address is `server`.
 
-    `asked` are the names that were resolved, `contacted` the addresses that were connected to.
+    `resolved` are the names that were resolved, `contacted` the addresses that were connected to.
     """
 
     server: str
     proxy: Faulty
     names: dict[str, list[list[str]]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    resolved: list[str] = field(default_factory=list)
     contacted: list[str] = field(default_factory=list)
 
     def resolve(self, host: str, port: Any, *arguments: Any, **options: Any) -> Any:
         if host not in self.names:
             return _RESOLVE(host, port, *arguments, **options)
-        self.asked.append(host)
+        self.resolved.append(host)
         answers = self.names[host]
         addresses = answers.pop(0) if len(answers) > 1 else answers[0]
         return [answer for one in addresses for answer in _RESOLVE(one, port, 0, socket.SOCK_STREAM)]
@@ -287,7 +287,7 @@ _RESOLVE, _CONNECT = socket.getaddrinfo, connection.create_connection
 
 @pytest.fixture
 def internet(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> Iterator[Internet]:
-    """A network of any names and addresses, which all lead to a proxy before the registry."""
+    """A network of any names and addresses, all of them a proxy before the registry."""
     with faulty(server.address) as between:
         subject = Internet(server=between.address, proxy=between)
         monkeypatch.setattr(socket, "getaddrinfo", subject.resolve)
@@ -306,32 +306,32 @@ AS_NEAR = {PUBLIC: [SECOND, "2620:fe::fe"], OWN: [PUBLIC, "192.168.1.1", "fd00::
 
 @pytest.mark.parametrize(("own", "other"), [(own, other) for own, others in NEARER.items() for other in others])
 @pytest.mark.parametrize("step", ["redirect", "token server", "upload"])
-def test_a_registry_leads_to_no_address_that_is_nearer_to_this_machine(
+def test_a_registry_points_to_no_address_that_is_nearer_to_this_machine(
     step: str, own: str, other: str, internet: Internet, open_registry: Open
 ) -> None:
     internet.names = {"registry.test": [[own]], "other.test": [[other]]}
-    error = lead_to_other(step, internet, open_registry("registry.test"))
-    assert str(error).startswith(f"The registry registry.test leads to other.test ({other}), an address ")
+    error = point_to_other(step, internet, open_registry("registry.test"))
+    assert str(error).startswith(f"The registry registry.test points to other.test ({other}), an address ")
     assert "Nothing was sent there" in str(error)
     assert set(internet.contacted) == {own}
 
 
 @pytest.mark.parametrize(("own", "other"), [(own, other) for own, others in AS_NEAR.items() for other in others])
 @pytest.mark.parametrize("step", ["redirect", "token server", "upload"])
-def test_a_registry_may_lead_to_its_own_network_and_to_wider_ones(
+def test_a_registry_may_point_to_its_own_network_and_to_wider_ones(
     step: str, own: str, other: str, internet: Internet, open_registry: Open
 ) -> None:
     internet.names = {"registry.test": [[own]], "other.test": [[other]]}
     client = open_registry("registry.test")
-    lead_to_other(step, internet, client)
+    point_to_other(step, internet, client)
     assert internet.contacted[-1] in (own, other)
     assert other in internet.contacted
     client._connection._session.close()
     assert client.list_tags() == (), "its own place is still that of the registry"
 
 
-def lead_to_other(step: str, internet: Internet, client: HttpRegistry) -> RegistryError | None:
-    """Let a registry lead a client to other.test; return the error that this ends with."""
+def point_to_other(step: str, internet: Internet, client: HttpRegistry) -> RegistryError | None:
+    """Let a registry point a client to other.test; return the error that this ends with."""
     there = "https://other.test/token" if step == "token server" else "http://other.test/x"
     fault = {
         "redirect": Fault(method="GET", status=307, headers={"Location": there}),
@@ -348,7 +348,7 @@ def lead_to_other(step: str, internet: Internet, client: HttpRegistry) -> Regist
     return None
 
 
-def test_a_name_that_resolves_to_another_address_later_leads_nowhere_nearer(
+def test_a_name_that_resolves_to_another_address_later_points_nowhere_nearer(
     internet: Internet, open_registry: Open
 ) -> None:
     """DNS rebinding: the name is that of the registry itself, or was judged a moment ago."""
@@ -356,12 +356,12 @@ def test_a_name_that_resolves_to_another_address_later_leads_nowhere_nearer(
     client = open_registry("registry.test")
     client.list_tags()
     client._connection._session.close()
-    with pytest.raises(RegistryError, match=r"leads to registry\.test \(127\.0\.0\.1\), an address of this machine"):
+    with pytest.raises(RegistryError, match=r"points to registry\.test \(127\.0\.0\.1\), an address of this machine"):
         client.list_tags()
     assert set(internet.contacted) == {PUBLIC}
     internet.names = {"registry.test": [[PUBLIC]], "other.test": [[SECOND], [MACHINE]]}
-    lead_to_other("redirect", internet, open_registry("registry.test"))
-    assert internet.asked.count("other.test") == 1
+    point_to_other("redirect", internet, open_registry("registry.test"))
+    assert internet.resolved.count("other.test") == 1
     assert internet.contacted[-1] == SECOND
 
 
@@ -370,7 +370,7 @@ def test_of_several_addresses_those_that_are_as_near_are_tried_in_order(
 ) -> None:
     internet.names = {"registry.test": [[PUBLIC]], "other.test": [[MACHINE, SECOND, OWN, PUBLIC]]}
     internet.down = {SECOND}
-    lead_to_other("redirect", internet, open_registry("registry.test"))
+    point_to_other("redirect", internet, open_registry("registry.test"))
     assert internet.contacted == [PUBLIC, SECOND, PUBLIC]
 
 
@@ -392,11 +392,13 @@ def test_tls_verifies_the_name_and_not_the_address(
             assert bool(between.requests) is is_valid
 
 
-def test_past_a_proxy_a_registry_behind_it_leads_to_no_private_address(internet: Internet, open_registry: Open) -> None:
+def test_past_a_proxy_a_registry_behind_it_points_to_no_private_address(
+    internet: Internet, open_registry: Open
+) -> None:
     """The proxy resolves the registry's name, which counts as public; NO_PROXY names internal hosts."""
     internet.names = {"proxy.test": [[OWN]], "other.test": [[OWN]]}
     proxies = {"http": "http://proxy.test:3128", "no_proxy": "other.test"}
-    error = lead_to_other(
+    error = point_to_other(
         "redirect", internet, open_registry("registry.test", settings=replace(PLAIN, proxies=proxies))
     )
     assert "other.test (10.1.2.3), an address of a private network" in str(error)

@@ -22,7 +22,7 @@ from tfimg.core.retry import RetryPolicy
 from tfimg.registry import client as client_module
 from tfimg.registry.client import HttpRegistry, download, fallback_tag
 from tfimg.registry.documents import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
-from tfimg.registry.http import Budget, ConnectionSettings
+from tfimg.registry.http import ConnectionSettings, TimeBudget
 
 
 def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, server: Loopback) -> None:
@@ -436,7 +436,7 @@ def test_an_operation_has_one_budget_of_time_however_many_answers_it_has(
 ) -> None:
     content = CONTENT * 20
     server.blobs[digest_of(content)] = content
-    budget = Budget(seconds=0.5)
+    budget = TimeBudget(seconds=0.5)
     client = open_registry(proxy.address, settings=replace(PLAIN, read_seconds=0.2, budget=budget))
     proxy.faults.append(replace(fault))
     says = (
@@ -457,7 +457,7 @@ def test_an_operation_has_one_budget_of_time_however_many_answers_it_has(
 
 
 def test_a_pause_that_the_budget_does_not_allow_is_not_made(proxy: Faulty, open_registry: Open, slept: Slept) -> None:
-    client = open_registry(proxy.address, settings=replace(PLAIN, budget=Budget(seconds=6)))
+    client = open_registry(proxy.address, settings=replace(PLAIN, budget=TimeBudget(seconds=6)))
     proxy.faults.append(Fault(status=503, times=-1))
     with pytest.raises(NetworkError, match=r"have taken 6\.0 s altogether"):
         client.find("1")
@@ -466,7 +466,7 @@ def test_a_pause_that_the_budget_does_not_allow_is_not_made(proxy: Faulty, open_
 
 def test_the_time_of_the_caller_is_not_that_of_the_registry(server: Loopback, open_registry: Open) -> None:
     server.blobs[digest_of(CONTENT * 4)] = CONTENT * 4
-    client = open_registry(server.address, settings=replace(PLAIN, budget=Budget(seconds=0.3)))
+    client = open_registry(server.address, settings=replace(PLAIN, budget=TimeBudget(seconds=0.3)))
     for _ in client.get_blob(digest_of(CONTENT * 4)):
         time.sleep(0.1)
 
@@ -637,7 +637,7 @@ SIGN_IN = {
     "by its content": (
         {},
         b"\n<!doctype HTML><title lang=en>Log &quot;in&quot;\x1b[2J\n here</title>",
-        'Log "in"\\x1b[2J here',
+        'Log "in"\x1b[2J here',
     ),
 }
 
@@ -659,7 +659,7 @@ def test_a_sign_in_page_is_known_where_a_registry_sends_documents(
             ask()
 
 
-def test_the_server_that_a_redirect_leads_to_is_named_for_its_page(
+def test_the_server_that_a_redirect_points_to_is_named_for_its_page(
     client: HttpRegistry, proxy: Faulty, server: Loopback
 ) -> None:
     with faulty(server.address) as gate:

@@ -500,12 +500,12 @@ LEAKS = [
            plays={TAGS: reply(307, Location="https://evil.registry.test/",
                               Set_Cookie=f"a={TOKEN}; Domain=registry.test; Path=/"),
                   MANIFESTS: reply(200, b"{}", Set_Cookie=f"a={TOKEN}; Domain=.test; Path=/")}),
-    *(Attack(name=f"a redirect to {host}", says="leads to",
+    *(Attack(name=f"a redirect to {host}", says="points to",
              plays={MANIFESTS: redirect(f"https://{host}:9/x"), "GET https://[^r]": of_manifests(b"{}")})
       for host in NEAR_HOSTS),
-    *(Attack(name=f"an upload to {host}", act=put_blob, says="leads to",
+    *(Attack(name=f"an upload to {host}", act=put_blob, says="points to",
              plays={**upload_at(f"https://{host}:9/x"), "PUT https://[^r]": reply(201)}) for host in NEAR_HOSTS),
-    *(Attack(name=f"a token server at {host}", says="leads to", challenge=realm(f"https://{host}/token"),
+    *(Attack(name=f"a token server at {host}", says="points to", challenge=realm(f"https://{host}/token"),
              plays={"GET https://[^r].*/token": token({"token": "x"})}) for host in NEAR_HOSTS),
     *(Attack(name=f"a realm at {address[:40]!r}", challenge=f'Bearer realm="{address}"', plays=COLLECT)
       for address in (*JUNK_ADDRESSES, "https://tokens.test/token#x", "/token", "token")),

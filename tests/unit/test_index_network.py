@@ -330,6 +330,8 @@ def test_cancelled_work_sends_no_request(address: str, statuses: list[int]) -> N
 
 
 def test_an_error_shows_no_password_and_nothing_that_changes_a_terminal() -> None:
-    error = make_network_error("x", ValueError("no route\n to http://ann:se@cret@proxy.test:1/\x1b[31m"), source="there")
+    error = make_network_error(
+        "x", ValueError("no route\n to http://ann:se@cret@proxy.test:1/\x1b[31m"), source="there"
+    )
     assert str(error).startswith("Cannot read x from there: no route to http://proxy.test:1/")
     assert "\x1b" not in str(error)

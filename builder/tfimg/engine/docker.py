@@ -44,7 +44,7 @@ from tfimg.core.files import digest_of, find_free_bytes
 from tfimg.core.process import CommandFailed, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
-from tfimg.core.text import escape_unprintable, truncate
+from tfimg.core.text import truncate
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
 from tfimg.engine.machine import INSTALL_ENGINE, describe_access, find_platform, make_probe
@@ -749,7 +749,7 @@ def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError
     """Map an engine's message to an error."""
     host, slash, _ = name.partition("/")
     host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
-    quoted = truncate(escape_unprintable(message)).rstrip(".")
+    quoted = truncate(message).rstrip(".")
     for pattern, error, text, next_step in (*(REFUSED_PUSHES if action == "push" else ()), *ERRORS):
         if re.search(pattern, message, re.IGNORECASE):
             text = text.format(action=action, name=name, host=host)

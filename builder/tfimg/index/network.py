@@ -304,7 +304,7 @@ class Confinement:
     place: Place | None = None
 
     def admit(self, host: str, places: Mapping[str, Place]) -> list[str]:
-        """Return the addresses of a host that may be contacted. Raises `ForbiddenAddress` if that is none."""
+        """Return the addresses of a host that may be contacted. Raises `ForbiddenAddress` without any."""
         admitted = [address for address, place in places.items() if self.place is None or place <= self.place]
         if not admitted:
             address, place = next(iter(places.items()))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tfimg.recipe.lock import Lock
     from tfimg.recipe.releases import Releases
     from tfimg.registry.documents import ImageConfig, Registry
-    from tfimg.registry.http import Budget
+    from tfimg.registry.http import TimeBudget
     from tfimg.registry.reference import Reference
 
 
@@ -158,11 +158,11 @@ class Services:
         return open_registry(reference, self.environ, self.state, settings=settings)
 
     @cached_property
-    def _budget(self) -> Budget:
+    def _budget(self) -> TimeBudget:
         """The time that registries may take, all together."""
-        from tfimg.registry.http import Budget
+        from tfimg.registry.http import TimeBudget
 
-        return Budget()
+        return TimeBudget()
 
     def image_config(self, name: str, platform: Platform) -> ImageConfig:
         """Return the configuration of an image in a registry. Raises the errors of a `Registry`."""

@@ -40,7 +40,7 @@ from tfimg.core.failures import (
     read_failure,
 )
 from tfimg.core.retry import RetryPolicy, TransientError
-from tfimg.core.text import escape_unprintable, format_duration, quote_value, truncate
+from tfimg.core.text import format_duration, quote_value, truncate
 from tfimg.index.network import Confinement, DirectSession, ForbiddenAddress, LimitExceeded, read_chunks
 from tfimg.registry.reference import DOCKER_HUB, Credentials, Reference
 
@@ -193,12 +193,12 @@ class Response:
 
     @property
     def message(self) -> str:
-        """Return the registry's explanation on one line that is safe to print, in about `MAX_QUOTED` characters."""
+        """Return the registry's explanation on one line, in at most `MAX_QUOTED` characters."""
         plain = "text/plain" in self.headers.get("Content-Type", "")
         text = "; ".join(f"{code}: {message}" if message else code for code, message in self.errors)
         text = text or (self.content.decode(errors="replace") if plain else self.page or "")
         # On one line, so that a registry cannot write lines that look like tfimg's.
-        text = escape_unprintable(truncate(" ".join(text.split()))).removeprefix(f"{self.status} ")
+        text = truncate(" ".join(text.split())).removeprefix(f"{self.status} ")
         return text or next((status.phrase for status in HTTPStatus if status == self.status), "")
 
 
@@ -302,7 +302,7 @@ def map_transport_error(error: Exception, host: str, seconds: float) -> Transien
         return timeout_error(host, cause.seconds) if cause.seconds else limit_error(host, str(cause))
     if isinstance(cause, ForbiddenAddress):
         return RegistryError(
-            f"The registry {host} leads to {truncate(str(cause))}.",
+            f"The registry {host} points to {truncate(str(cause))}.",
             next_step="Nothing was sent there: a registry may name servers of its own network and of the public one, "
             "and none that is nearer to this machine. Check that it is the right registry, and ask its owner.",
         )
@@ -386,7 +386,7 @@ MAX_REDIRECTS = 5  # redirects of one request. A blob in an object store needs o
 
 
 @dataclass
-class Budget:
+class TimeBudget:
     """Time that an operation may wait for registries: for all responses and pauses between attempts together.
 
     `spent` are the seconds of it that have passed.
@@ -431,7 +431,7 @@ class ConnectionSettings:
     read_seconds: float = 60.0
     """Timeout of a silent registry. One on an object store may copy a large blob before it answers."""
     response_seconds: float = RESPONSE_SECONDS
-    budget: Budget = field(default_factory=Budget)
+    budget: TimeBudget = field(default_factory=TimeBudget)
 
 
 class Connection:
