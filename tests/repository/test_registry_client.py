@@ -726,6 +726,14 @@ def test_a_registry_that_takes_the_tag_of_the_list_for_the_digest_has_none(
     assert slept == []
 
 
+def test_a_list_that_the_registry_has_without_saying_so_needs_no_tag(client: HttpRegistry, server: Loopback) -> None:
+    server.confirms_subject = False
+    client.put("1", manifest())
+    entries = [refer(client, make_referrer(manifest(), name)) for name in ("one", "two")]
+    assert client.list_referrers(SUBJECT) == (*entries,)
+    assert client.list_tags() == ("1",)
+
+
 def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegistry) -> None:
     subject = manifest()
     client.put("1", subject)

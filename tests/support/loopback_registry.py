@@ -55,6 +55,7 @@ class Loopback:
 
     address: str = ""
     native: bool = True
+    confirms_subject: bool = True
     deletes_tags: bool = True
     deletes_digests: bool = False
     ranges: bool = True
@@ -158,7 +159,8 @@ class Loopback:
         if not name.startswith("sha256:"):
             self.tags[name] = key
         subject = json.loads(body).get("subject", {}).get("digest")
-        return 201, {"OCI-Subject": subject} if subject and self.native else {}, b""
+        is_confirmed = subject and self.native and self.confirms_subject
+        return 201, {"OCI-Subject": subject} if is_confirmed else {}, b""
 
     def _is_immutable(self, name: str) -> bool:
         return self.immutable is not None and name in self.tags and re.fullmatch(self.immutable, name) is not None

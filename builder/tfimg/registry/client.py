@@ -434,12 +434,19 @@ class HttpRegistry:
         return blob
 
     def list_referrers(self, digest: str) -> Sequence[documents.Descriptor]:
+        native = self._list_native(digest)
+        if native is not None:
+            return native
+        listed = validate_model(documents.ImageIndex, _read_index(self, digest)).manifests
+        return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
+
+    def _list_native(self, digest: str) -> Sequence[documents.Descriptor] | None:
+        """Return the registry's own list of referrers; None where it has none."""
         target = f"referrers/{self._checked(digest, DIGEST)}"
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
         if response.status != 200 or documents.OCI_INDEX not in response.headers.get("Content-Type", ""):
-            listed = validate_model(documents.ImageIndex, _read_index(self, digest)).manifests
-            return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
+            return None
         return list_entries(
             self._connection,
             response,
@@ -456,8 +463,11 @@ class HttpRegistry:
         if not all("OCI-Subject" in response.headers for response in responses):
             unlisted += (entry for entry in entries if entry not in unlisted)
         if unlisted and not list_later:
-            policy = self._connection.retry_policy
-            add_referrers(self, unlisted, subject, locks=self._locks, retry_policy=policy)
+            # Some registries list what they do not confirm with OCI-Subject: no one reads the tag there.
+            listed = {entry.digest for entry in self._list_native(subject) or ()}
+            if not listed.issuperset(entry.digest for entry in unlisted):
+                policy = self._connection.retry_policy
+                add_referrers(self, unlisted, subject, locks=self._locks, retry_policy=policy)
             unlisted.clear()
         return entries
 
