@@ -14,6 +14,7 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.http_server import AnyMethod, serving
 from support.memory_engine import FakeEngine, toolkit
+from support.messages import exactly
 from support.programs import program
 from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable
 from tfimg.engine import connect
@@ -130,10 +131,19 @@ ADDRESSES = (
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_address_of_no_engine_is_an_error_of_its_own(address: str, tmp_path: Path) -> None:
-    says = rf"^No container engine answers at {re.escape(address)}: .+\. Correct the address: unix:///PATH, tcp://HOST"
+    says = rf"^No container engine answers at {re.escape(address)}: .+\. Correct the address: unix:///PATH or tcp://"
     for ask in (DockerEngine.get_device_support, DockerEngine.ping):
         with pytest.raises(EngineUnavailable, match=says):
             connect.connect({"DOCKER_HOST": address}, tmp_path, ask=ask)
+
+
+def test_an_engine_behind_ssh_is_reached_through_a_forwarded_socket(tmp_path: Path) -> None:
+    says = (
+        "No container engine answers at ssh://me@host: tfimg does not speak SSH. Forward its socket with `ssh -nNT -L "
+        "/tmp/engine.sock:/var/run/docker.sock USER@HOST &`, and set DOCKER_HOST=unix:///tmp/engine.sock."
+    )
+    with pytest.raises(EngineUnavailable, match=exactly(says)):
+        connect.connect({"DOCKER_HOST": "ssh://me@host"}, tmp_path)
 
 
 def test_a_socket_with_a_name_that_no_file_can_have_is_not_there() -> None:

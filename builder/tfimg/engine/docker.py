@@ -264,8 +264,14 @@ class DockerEngine:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
         cause = error.__cause__  # the docker package quotes it with its representation
         if isinstance(cause or error, ValueError) or "bind address" in str(error):
-            next_step = "Correct the address: unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST."
+            next_step = "Correct the address: unix:///PATH or tcp://HOST:PORT."
         reason = read_failure(cause if isinstance(cause, Exception) else error).reason or "no answer in time"
+        if "SSHHTTPAdapter" in reason:  # the docker package lacks the library for it
+            reason = "tfimg does not speak SSH"
+            next_step = (
+                "Forward its socket with `ssh -nNT -L /tmp/engine.sock:/var/run/docker.sock USER@HOST &`, and set "
+                "DOCKER_HOST=unix:///tmp/engine.sock."
+            )
         return errors.EngineUnavailable(f"No container engine answers at {self.host}: {reason}.", next_step=next_step)
 
     def get_capabilities(self) -> interface.Capabilities:
