@@ -34,7 +34,7 @@ from urllib3.util.connection import allowed_gai_family
 
 from tfimg.core import cancellation, process, retry
 from tfimg.core.errors import FileError
-from tfimg.core.text import escape_unprintable, quote_value, truncate
+from tfimg.core.text import escape_unprintable, quote_value, remove_credentials, truncate
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 UV_RESOLUTION = re.compile(r"UV_(?!CACHE_DIR|HTTP_TIMEOUT|SYSTEM_CERTS|NATIVE_TLS|INDEX_|KEYRING_PROVIDER)")
@@ -126,7 +126,7 @@ def _check_proxy(name: str, address: str) -> None:
     except LocationParseError:
         reason = "its name or port is malformed"
     if reason and name != "NO_PROXY":
-        shown = quote_value(re.sub(r"//.*@", "//", address))
+        shown = quote_value(remove_credentials(address))
         raise FileError(f"{name} is not the address of a proxy: {shown}, {reason}.", next_step=PROXY_FORM)
 
 
@@ -145,7 +145,7 @@ def read_pip_settings() -> dict[str, str]:
 
 
 def _unreadable(reason: str) -> FileError:
-    line = escape_unprintable(re.sub(r"//[^/\s]*@", "//", " ".join(reason.split())))  # it quotes lines with passwords
+    line = escape_unprintable(remove_credentials(" ".join(reason.split())))  # it quotes lines with passwords
     return FileError(
         f"pip's configuration cannot be read: {truncate(line).rstrip('.')}.",
         next_step="`pip config debug` lists its files and variables: correct them.",
