@@ -23,6 +23,8 @@ def limits() -> str:
         "list of a registry": f"{_size(client.MAX_LIST_BYTES)}, {client.MAX_PAGES:,} pages, "
         f"{client.MAX_ENTRIES:,} entries",
         "blob": f"the size in its manifest, {_size(client.MAX_BYTES)} at most",
+        "answers of registries to one command": f"{http.BUDGET_SECONDS / 3600:g} hours together, unless "
+        "`--registry-time` says otherwise",
         "redirects of a request": str(http.MAX_REDIRECTS),
         "attempts of a request": f"{retry.ATTEMPTS}; a `Retry-After` of {retry.MAX_RETRY_AFTER:g} s at most",
         "wheel": f"{_size(wheel.MAX_UNPACKED)} unpacked, paths of {wheel.MAX_PATH} characters",

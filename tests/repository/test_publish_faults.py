@@ -10,17 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.faulty_proxy import Fault, Faulty
-from support.loopback_registry import Loopback, loopback
+from support.loopback_registry import IMMUTABLE, Loopback, loopback
 from support.manifests import Open
 from support.publisher import CPU, GPU, NOW, Machine, public_tags
 from tfimg.attestations.policy import Policy, TagPromise
 from tfimg.attestations.promotions import read_image_statements
 from tfimg.attestations.verify import verify
-from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError
+from tfimg.core.errors import NetworkError, PublicationIncomplete, RegistryError, TagImmutable
 from tfimg.core.levels import Level
 from tfimg.core.retry import RetryPolicy
 from tfimg.registry.client import HttpRegistry, fallback_tag
@@ -143,6 +144,49 @@ def test_attestations_without_a_promotion_is_listed_too(
     (image,) = machine.publish(GPU, via=client).images
     assert {decision.verdict for decision in image.decisions} == {"refuse"}
     assert fallback_tag(image.digest or "") in server.tags
+
+
+@pytest.mark.parametrize("refusal", IMMUTABLE.values(), ids=IMMUTABLE)
+def test_where_no_tag_moves_a_build_is_published_once_and_the_next_one_says_which_tags_stay(
+    refusal: Any, client: HttpRegistry, listing: Loopback, machine: Machine
+) -> None:
+    listing.immutable, listing.refusal = ".*", refusal
+    machine.ages[CPU] = 5
+    (image,) = (first := machine.publish(via=client)).images
+    assert (image.status, image.failure) == ("published", None)
+    published = {tag: digest for tag, digest in public_tags(listing.tags).items() if tag not in first.candidates}
+    assert set(published) >= {CPU, *ALIASES}
+    machine.ages[CPU] = 0
+    for _ in range(2):
+        (again,) = machine.publish(via=client).images
+        assert isinstance(again.failure, TagImmutable)
+        build = f"{CPU}-{str(again.digest)[7:19]}"
+        reply = f"{refusal[0]} {json.loads(refusal[2])['errors'][0]['code']}: "
+        assert str(again.failure).startswith(f"No tag of {build}, {CPU} was moved, because {CPU} exists: The registry ")
+        assert reply in str(again.failure)
+        assert "Ask its owner to exempt the tags that tfimg moves" in str(again.failure)
+        assert {tag: listing.tags[tag] for tag in published} == published
+        for tag in (CPU, *ALIASES):
+            assert verify(client, tag, machine.trusted, Policy(), now=NOW).digest == image.digest
+
+
+def test_where_one_alias_does_not_move_none_does(client: HttpRegistry, listing: Loopback, machine: Machine) -> None:
+    machine.publish_builds(5)
+    machine.ages[CPU] = 5
+    machine.publish(via=client)
+    before = dict(listing.tags)
+    listing.immutable = "2[.]15"
+    machine.ages[CPU] = 0
+    with pytest.raises(
+        TagImmutable, match=r"^No tag of 2\.15\.1, 2\.15 was moved, because 2\.15 exists: The registry "
+    ):
+        machine.publish(via=client)
+    assert [listing.tags[alias] for alias in ALIASES] == [before[alias] for alias in ALIASES]
+    assert listing.tags[CPU] != before[CPU]
+    for tag in (CPU, *ALIASES):
+        assert verify(client, tag, machine.trusted, Policy(), now=NOW).digest == listing.tags[tag]
+    listing.immutable = None
+    publish_again(listing, machine, client)
 
 
 SCRIPT = """

@@ -1,12 +1,15 @@
 """Who we are to a registry, whom we trust, and the way there."""
 
+import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
+from urllib3.util import connection
 
 from support.faulty_proxy import Fault, Faulty, faulty
 from support.loopback_registry import Loopback, loopback
@@ -15,7 +18,7 @@ from support.messages import exactly
 from tfimg.core.errors import FileError, NetworkError, RegistryError
 from tfimg.registry.client import HttpRegistry
 from tfimg.registry.documents import digest_of
-from tfimg.registry.http import ConnectionSettings
+from tfimg.registry.http import ConnectionSettings, TimeBudget
 from tfimg.registry.reference import Credentials
 
 
@@ -86,6 +89,15 @@ def test_a_request_to_a_token_server_that_fails_is_repeated(open_registry: Open,
         between.faults.append(Fault(path="/token", status=503, times=2))
         assert open_registry(between.address, credentials=ANN).list_tags() == ()
     assert slept == [1, 2]
+
+
+def test_the_time_of_a_token_server_is_part_of_the_registry_s_budget(open_registry: Open) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
+        registry.address = between.address
+        between.faults.append(Fault(path="/token", delay=0.3))
+        settings = replace(PLAIN, budget=TimeBudget(seconds=0.2))
+        with pytest.raises(NetworkError, match=f"^The registry {registry.address} is too slow: its answers have taken"):
+            open_registry(registry.address, credentials=ANN, settings=settings).list_tags()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])
@@ -238,3 +250,155 @@ def test_a_missing_proxy_is_named_and_not_used_for_loopback(server: Loopback, op
     says = r"The proxy 127\.0\.0\.1:9 for the registry registry\.invalid does not work: connection refused\. "
     with pytest.raises(NetworkError, match=says):
         open_registry("registry.invalid", settings=settings).list_tags()
+
+
+@dataclass
+class Internet:
+    """Names with their addresses, one list for each question, the last for all others; each address is `server`.
+
+    `resolved` are the names that were resolved, `contacted` the addresses that were connected to.
+    """
+
+    server: str
+    proxy: Faulty
+    names: dict[str, list[list[str]]] = field(default_factory=dict)
+    down: set[str] = field(default_factory=set)
+    resolved: list[str] = field(default_factory=list)
+    contacted: list[str] = field(default_factory=list)
+
+    def resolve(self, host: str, port: Any, *arguments: Any, **options: Any) -> Any:
+        if host not in self.names:
+            return _RESOLVE(host, port, *arguments, **options)
+        self.resolved.append(host)
+        answers = self.names[host]
+        addresses = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [answer for one in addresses for answer in _RESOLVE(one, port, 0, socket.SOCK_STREAM)]
+
+    def connect(self, address: tuple[str, int], *arguments: Any, **options: Any) -> socket.socket:
+        self.contacted.append(address[0])
+        if address[0] in self.down:
+            raise ConnectionRefusedError(111, "Connection refused")
+        host, _, port = self.server.partition(":")
+        return _CONNECT((host, int(port)), *arguments, **options)
+
+
+_RESOLVE, _CONNECT = socket.getaddrinfo, connection.create_connection
+
+
+@pytest.fixture
+def internet(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> Iterator[Internet]:
+    """A network of any names and addresses, all of them a proxy before the registry."""
+    with faulty(server.address) as between:
+        subject = Internet(server=between.address, proxy=between)
+        monkeypatch.setattr(socket, "getaddrinfo", subject.resolve)
+        monkeypatch.setattr(connection, "create_connection", subject.connect)
+        yield subject
+
+
+PUBLIC, SECOND, OWN, CLOUD, MACHINE = "9.9.9.9", "149.112.112.112", "10.1.2.3", "169.254.169.254", "127.0.0.1"
+NEARER = {
+    PUBLIC: [OWN, CLOUD, MACHINE, "0.0.0.0", "::ffff:127.0.0.1", "192.168.1.1", "fd00::1", "fe80::1"],
+    OWN: [CLOUD, MACHINE, "::1"],
+    CLOUD: [MACHINE],
+}
+AS_NEAR = {PUBLIC: [SECOND, "2620:fe::fe"], OWN: [PUBLIC, "192.168.1.1", "fd00::1"], MACHINE: [MACHINE, OWN, PUBLIC]}
+
+
+@pytest.mark.parametrize(("own", "other"), [(own, other) for own, others in NEARER.items() for other in others])
+@pytest.mark.parametrize("step", ["redirect", "token server", "upload"])
+def test_a_registry_points_to_no_address_that_is_nearer_to_this_machine(
+    step: str, own: str, other: str, internet: Internet, open_registry: Open
+) -> None:
+    internet.names = {"registry.test": [[own]], "other.test": [[other]]}
+    error = point_to_other(step, internet, open_registry("registry.test"))
+    assert str(error).startswith(f"The registry registry.test points to other.test ({other}), an address ")
+    assert "Nothing was sent there" in str(error)
+    assert set(internet.contacted) == {own}
+
+
+@pytest.mark.parametrize(("own", "other"), [(own, other) for own, others in AS_NEAR.items() for other in others])
+@pytest.mark.parametrize("step", ["redirect", "token server", "upload"])
+def test_a_registry_may_point_to_its_own_network_and_to_wider_ones(
+    step: str, own: str, other: str, internet: Internet, open_registry: Open
+) -> None:
+    internet.names = {"registry.test": [[own]], "other.test": [[other]]}
+    client = open_registry("registry.test")
+    point_to_other(step, internet, client)
+    assert internet.contacted[-1] in (own, other)
+    assert other in internet.contacted
+    client._connection._session.close()
+    assert client.list_tags() == (), "its own place is still that of the registry"
+
+
+def point_to_other(step: str, internet: Internet, client: HttpRegistry) -> RegistryError | None:
+    """Let a registry point a client to other.test; return the error that this ends with."""
+    there = "https://other.test/token" if step == "token server" else "http://other.test/x"
+    fault = {
+        "redirect": Fault(method="GET", status=307, headers={"Location": there}),
+        "token server": Fault(method="GET", status=401, headers={"WWW-Authenticate": f'Bearer realm="{there}"'}),
+        "upload": Fault(method="POST", status=202, headers={"Location": there}),
+    }[step]
+    internet.proxy.faults.append(fault)
+    try:
+        client.put_blob(b"{}") if step == "upload" else client.find("1")
+    except RegistryError as error:
+        return error
+    except NetworkError:
+        return None  # it was contacted, and has no TLS
+    return None
+
+
+def test_a_name_that_resolves_to_another_address_later_points_nowhere_nearer(
+    internet: Internet, open_registry: Open
+) -> None:
+    """DNS rebinding: the name is that of the registry itself, or was judged a moment ago."""
+    internet.names = {"registry.test": [[PUBLIC], [MACHINE]]}
+    client = open_registry("registry.test")
+    client.list_tags()
+    client._connection._session.close()
+    with pytest.raises(RegistryError, match=r"points to registry\.test \(127\.0\.0\.1\), an address of this machine"):
+        client.list_tags()
+    assert set(internet.contacted) == {PUBLIC}
+    internet.names = {"registry.test": [[PUBLIC]], "other.test": [[SECOND], [MACHINE]]}
+    point_to_other("redirect", internet, open_registry("registry.test"))
+    assert internet.resolved.count("other.test") == 1
+    assert internet.contacted[-1] == SECOND
+
+
+def test_of_several_addresses_those_that_are_as_near_are_tried_in_order(
+    internet: Internet, open_registry: Open
+) -> None:
+    internet.names = {"registry.test": [[PUBLIC]], "other.test": [[MACHINE, SECOND, OWN, PUBLIC]]}
+    internet.down = {SECOND}
+    point_to_other("redirect", internet, open_registry("registry.test"))
+    assert internet.contacted == [PUBLIC, SECOND, PUBLIC]
+
+
+def test_tls_verifies_the_name_and_not_the_address(
+    server: Loopback, authority: trustme.CA, open_registry: Open, internet: Internet, tmp_path: Path
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    for certified, is_valid in (("registry.test", True), ("9.9.9.9", False)):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(certified).configure_cert(context)
+        with faulty(server.address, tls=context) as between:
+            internet.server, internet.names = between.address, {"registry.test": [[PUBLIC]]}
+            client = open_registry("registry.test", settings=ConnectionSettings(ca_file=str(tmp_path / "ca.crt")))
+            if is_valid:
+                assert client.list_tags() == ()
+            else:
+                with pytest.raises(NetworkError, match=r"certificate is not valid for 'registry\.test'"):
+                    client.list_tags()
+            assert bool(between.requests) is is_valid
+
+
+def test_past_a_proxy_a_registry_behind_it_points_to_no_private_address(
+    internet: Internet, open_registry: Open
+) -> None:
+    """The proxy resolves the registry's name, which counts as public; NO_PROXY names internal hosts."""
+    internet.names = {"proxy.test": [[OWN]], "other.test": [[OWN]]}
+    proxies = {"http": "http://proxy.test:3128", "no_proxy": "other.test"}
+    error = point_to_other(
+        "redirect", internet, open_registry("registry.test", settings=replace(PLAIN, proxies=proxies))
+    )
+    assert "other.test (10.1.2.3), an address of a private network" in str(error)

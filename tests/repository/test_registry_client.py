@@ -1,26 +1,28 @@
 """Manifests, tags, blobs and referrers over HTTP on loopback: requests, retries, and each failure's error."""
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from support.faulty_proxy import Fault, Faulty, faulty
-from support.loopback_registry import Loopback, error, loopback
+from support.loopback_registry import IMMUTABLE, Loopback, error, loopback
 from support.manifests import CONTENT, PLAIN, Open, Slept, make_referrer, manifest
 from support.messages import exactly
-from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TamperedError
+from tfimg.core.errors import NetworkError, NotInRegistry, RegistryError, TagConflict, TagImmutable, TamperedError
 from tfimg.core.retry import RetryPolicy
 from tfimg.registry import client as client_module
 from tfimg.registry.client import HttpRegistry, download, fallback_tag
 from tfimg.registry.documents import EMPTY, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
-from tfimg.registry.http import ConnectionSettings
+from tfimg.registry.http import ConnectionSettings, TimeBudget
 
 
 def test_a_manifest_is_the_bytes_that_were_put(client: HttpRegistry, server: Loopback) -> None:
@@ -178,13 +180,37 @@ def test_a_tag_that_is_still_there_was_not_deleted(client: HttpRegistry, proxy: 
     assert client.delete_tag("1") is False
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 405, 501])
+@pytest.mark.parametrize("status", [400, 401, 403, 405, 409, 412, 501])
 def test_where_tags_cannot_be_deleted_nothing_is(status: int, client: HttpRegistry, proxy: Faulty) -> None:
     client.put("1", manifest())
     proxy.faults.append(Fault(method="DELETE", status=status, times=-1))
     assert client.delete_tag("1") is False
     assert client.find("1") == manifest()
     assert f"DELETE /v2/team/tf/manifests/{manifest().digest}" not in proxy.requests
+
+
+@pytest.mark.parametrize("refusal", IMMUTABLE.values(), ids=IMMUTABLE)
+def test_a_tag_that_may_not_change_is_not_deleted_and_moves_to_no_placeholder(
+    refusal: Any, client: HttpRegistry, server: Loopback, proxy: Faulty
+) -> None:
+    client.put("1", manifest())
+    server.immutable, server.refusal = ".*", refusal
+    assert client.delete_tag("1") is False
+    proxy.faults.append(Fault(method="DELETE", status=405))
+    assert client.delete_tag("1") is False
+    assert client.find("1") == manifest()
+
+
+@pytest.mark.parametrize("refusal", IMMUTABLE.values(), ids=IMMUTABLE)
+def test_a_write_whose_answer_was_lost_is_done_where_a_second_one_is_refused(
+    refusal: Any, client: HttpRegistry, server: Loopback, proxy: Faulty
+) -> None:
+    server.immutable, server.refusal = ".*", refusal
+    proxy.faults.append(Fault(method="PUT", drop_answer=True))
+    client.put("1", manifest())
+    assert client.find("1") == manifest()
+    with pytest.raises(TagImmutable, match=r"^The registry \S+ does not let a tag of \S+/team/tf move: 4"):
+        client.put("1", manifest("other"))
 
 
 def test_where_manifests_alone_can_be_deleted_a_tag_is_and_its_manifest_with_its_other_tags_stays(
@@ -396,6 +422,55 @@ def test_a_download_that_never_begins_ends(client: HttpRegistry, server: Loopbac
     assert (proxy.count("GET"), slept) == (5, [1, 2, 4, 8])
 
 
+SLOW = {
+    "answers that are late": Fault(delay=0.1, times=-1),
+    "answers that never come": Fault(delay=3, times=-1),
+    "a body that trickles": Fault(rate=400_000, times=-1),
+    "a body that is cut again and again": Fault(path="/blobs/", delay=0.1, cut_answer=len(CONTENT) // 2, times=-1),
+}
+
+
+@pytest.mark.parametrize("fault", SLOW.values(), ids=SLOW)
+def test_an_operation_has_one_budget_of_time_however_many_answers_it_has(
+    fault: Fault, server: Loopback, proxy: Faulty, open_registry: Open
+) -> None:
+    content = CONTENT * 20
+    server.blobs[digest_of(content)] = content
+    budget = TimeBudget(seconds=0.5)
+    client = open_registry(proxy.address, settings=replace(PLAIN, read_seconds=0.2, budget=budget))
+    proxy.faults.append(replace(fault))
+    says = (
+        f"The registry {proxy.address} is too slow: its answers have taken 0.5 s altogether. Run it again later: "
+        "completed uploads are not repeated. --registry-time allows more."
+    )
+
+    def read_all() -> None:
+        for _ in range(100):
+            client.find("1")
+            list(client.get_blob(digest_of(content)))
+
+    began = time.monotonic()
+    with pytest.raises(NetworkError, match=exactly(says)):
+        read_all()
+    assert time.monotonic() - began < 2
+    assert budget.spent > 0.5
+
+
+def test_a_pause_that_the_budget_does_not_allow_is_not_made(proxy: Faulty, open_registry: Open, slept: Slept) -> None:
+    client = open_registry(proxy.address, settings=replace(PLAIN, budget=TimeBudget(seconds=6)))
+    proxy.faults.append(Fault(status=503, times=-1))
+    with pytest.raises(NetworkError, match=r"have taken 6\.0 s altogether"):
+        client.find("1")
+    assert slept == [1, 2]
+
+
+def test_the_time_of_the_caller_is_not_that_of_the_registry(server: Loopback, open_registry: Open) -> None:
+    server.blobs[digest_of(CONTENT * 4)] = CONTENT * 4
+    client = open_registry(server.address, settings=replace(PLAIN, budget=TimeBudget(seconds=0.3)))
+    for _ in client.get_blob(digest_of(CONTENT * 4)):
+        time.sleep(0.1)
+
+
 def test_a_blob_with_other_bytes_is_not_taken(client: HttpRegistry, server: Loopback) -> None:
     server.blobs[digest_of(CONTENT)] = CONTENT[:-1] + b"x"
     says = (
@@ -557,11 +632,43 @@ def test_a_document_may_have_the_largest_size(client: HttpRegistry, proxy: Fault
     assert len(found.content) == 8 << 20
 
 
-def test_a_page_for_people_is_no_list(client: HttpRegistry, proxy: Faulty) -> None:
-    proxy.faults.append(Fault(status=200, headers={"Content-Type": "text/html"}, body=b"<h1>Log in</h1>"))
-    says = r"returned an invalid list of tags of \S+/team/tf: .*\. Check that it is a registry\.$"
-    with pytest.raises(RegistryError, match=says):
-        client.list_tags()
+SIGN_IN = {
+    "by its type": ({"Content-Type": "Text/HTML; charset=utf-8"}, b"<h1>Log in</h1>", ""),
+    "by its content": (
+        {},
+        b"\n<!doctype HTML><title lang=en>Log &quot;in&quot;\x1b[2J\n here</title>",
+        'Log "in"\x1b[2J here',
+    ),
+}
+
+
+@pytest.mark.parametrize(("headers", "body", "title"), SIGN_IN.values(), ids=SIGN_IN)
+def test_a_sign_in_page_is_known_where_a_registry_sends_documents(
+    headers: Mapping[str, str], body: bytes, title: str, client: HttpRegistry, proxy: Faulty
+) -> None:
+    proxy.faults.append(Fault(status=200, headers=headers, body=body, times=-1))
+    expected = {"a list of tags": client.list_tags, "a manifest": lambda: client.find("1")}
+    titled = f" with the title {title!r}" if title else ""
+    for what, ask in expected.items():
+        says = (
+            f"The server at {proxy.address} answered with an HTML page{titled} in place of {what}. It may be a sign-in "
+            "page: sign in to the network, or ask the registry's owner to let programs reach /v2/ with the credentials "
+            "of `docker login`. Check the name and the port too."
+        )
+        with pytest.raises(RegistryError, match=exactly(says)):
+            ask()
+
+
+def test_the_server_that_a_redirect_points_to_is_named_for_its_page(
+    client: HttpRegistry, proxy: Faulty, server: Loopback
+) -> None:
+    with faulty(server.address) as gate:
+        gate.faults.append(Fault(status=200, headers={"Content-Type": "text/html"}, body=b"<title>Gate</title>"))
+        proxy.faults.append(Fault(status=302, headers={"Location": f"http://{gate.address}/login?next=/v2/"}))
+        with pytest.raises(
+            RegistryError, match=rf"^The server at {gate.address} answered .* 'Gate' in place of a list"
+        ):
+            client.list_tags()
 
 
 SUBJECT = manifest().digest
@@ -584,6 +691,47 @@ def fallback(server: Loopback) -> Loopback:
 def listing(request: pytest.FixtureRequest, server: Loopback) -> Loopback:
     server.native = request.param
     return server
+
+
+def test_without_a_list_of_referrers_a_tag_for_it_that_does_not_move_is_explained(
+    fallback: Loopback, client: HttpRegistry
+) -> None:
+    client.put("1", manifest())
+    refer(client, make_referrer(manifest(), "one"))
+    fallback.immutable = "sha256-.*"
+    says = (
+        rf"^The registry of \S+ has no list of an image's referrers, and does not take {fallback_tag(SUBJECT)}, the "
+        r"tag that stands for it, so nothing can be attached: The registry \S+ does not let a tag of \S+ move: 400 .* "
+        r"Ask its owner to exempt the tags .* referrers API of the OCI distribution specification 1\.1 needs no"
+    )
+    with pytest.raises(TagImmutable, match=says):
+        refer(client, make_referrer(manifest(), "two"))
+    assert [entry.annotations["name"] for entry in client.list_referrers(SUBJECT)][:1] == ["one"]
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_a_registry_that_takes_the_tag_of_the_list_for_the_digest_has_none(
+    is_accepted: bool, fallback: Loopback, client: HttpRegistry, proxy: Faulty, slept: Slept
+) -> None:
+    client.put("1", manifest())
+    image = {"Content-Type": OCI_MANIFEST, "Docker-Content-Digest": SUBJECT}
+    proxy.faults += [
+        Fault(method="GET", path="/sha256-", status=200, headers=image, body=manifest().content, times=-1),
+        Fault(method="PUT", path="/sha256-", status=201 if is_accepted else 400, times=-1),
+    ]
+    assert client.list_referrers(SUBJECT) == ()
+    reason = "It takes the tag for the digest" if is_accepted else "The registry .* refused a request about .*: 400"
+    with pytest.raises(RegistryError, match=f"does not take sha256-.* so nothing can be attached: {reason}"):
+        refer(client, make_referrer(manifest()))
+    assert slept == []
+
+
+def test_a_list_that_the_registry_has_without_saying_so_needs_no_tag(client: HttpRegistry, server: Loopback) -> None:
+    server.confirms_subject = False
+    client.put("1", manifest())
+    entries = [refer(client, make_referrer(manifest(), name)) for name in ("one", "two")]
+    assert client.list_referrers(SUBJECT) == (*entries,)
+    assert client.list_tags() == ("1",)
 
 
 def test_what_refers_to_a_manifest_is_listed(listing: Loopback, client: HttpRegistry) -> None:

@@ -438,6 +438,13 @@ JUNK_ADDRESSES = (
     "https://%72egistry.test/",
 )  # fmt: skip
 
+NEAR_HOSTS = (
+    "127.0.0.1", "127.1", "0x7f000001", "2130706433", "0.0.0.0", "0", "[::1]", "[::]", "[::ffff:127.0.0.1]",
+    "[64:ff9b::7f00:1]", "localhost", "a.localhost", "10.0.0.1", "10.1", "192.168.0.1", "[fd00::1]", "169.254.169.254",
+    "[fe80::1]", "[fd00:ec2::254]", "168.63.129.16", "metadata", "metadata.google.internal", "printer", "a.internal",
+)  # fmt: skip
+"""Hosts of this machine, of its link and of private networks, in the spellings that the C library reads."""
+
 JUNK_DIGESTS: tuple[object, ...] = (
     "sha256:../../../other/blobs/x", f"{OTHER}/../x", f"{OTHER}\n", "sha256:" + "A" * 64, "", None, 7, [], {},
     "x" * 5000,
@@ -493,12 +500,15 @@ LEAKS = [
            plays={TAGS: reply(307, Location="https://evil.registry.test/",
                               Set_Cookie=f"a={TOKEN}; Domain=registry.test; Path=/"),
                   MANIFESTS: reply(200, b"{}", Set_Cookie=f"a={TOKEN}; Domain=.test; Path=/")}),
-    Attack(name="a redirect to this machine", act=find, says="this machine",
-           plays={MANIFESTS: redirect("https://127.0.0.1:9/x")}),
-    Attack(name="an upload to this machine", act=put_blob, says="this machine",
-           plays=upload_at("https://localhost:9/x")),
+    *(Attack(name=f"a redirect to {host}", says="points to",
+             plays={MANIFESTS: redirect(f"https://{host}:9/x"), "GET https://[^r]": of_manifests(b"{}")})
+      for host in NEAR_HOSTS),
+    *(Attack(name=f"an upload to {host}", act=put_blob, says="points to",
+             plays={**upload_at(f"https://{host}:9/x"), "PUT https://[^r]": reply(201)}) for host in NEAR_HOSTS),
+    *(Attack(name=f"a token server at {host}", says="points to", challenge=realm(f"https://{host}/token"),
+             plays={"GET https://[^r].*/token": token({"token": "x"})}) for host in NEAR_HOSTS),
     *(Attack(name=f"a realm at {address[:40]!r}", challenge=f'Bearer realm="{address}"', plays=COLLECT)
-      for address in (*JUNK_ADDRESSES, "https://tokens.test/token#x", "/token", "token", "https://127.0.0.1/token")),
+      for address in (*JUNK_ADDRESSES, "https://tokens.test/token#x", "/token", "token")),
     *(Attack(name=f"a redirect to {address[:40]!r}", plays={MANIFESTS: redirect(address), **COLLECT})
       for address in JUNK_ADDRESSES),
     *(Attack(name=f"a next page at {address[:40]!r}", act=tags,

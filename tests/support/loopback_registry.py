@@ -36,18 +36,31 @@ def error(status: int, code: str, message: str = "", **headers: str) -> Answer:
     return status, {"Content-Type": "application/json", **named}, body
 
 
+IMMUTABLE = {
+    "quoting the tag": error(400, "TAG_INVALID", "The tag already exists and cannot be overwritten: it is immutable."),
+    "as a precondition": error(412, "PRECONDITION", "Failed to process request due to 'tf:1' configured as immutable."),
+    "as a manifest": error(400, "MANIFEST_INVALID", "cannot update tag 1. The repository has enabled tag immutability"),
+    "as a right": error(403, "DENIED", "The requested tag already exists and cannot be overwritten"),
+}
+"""How registries answer that a tag may not move."""
+
+
 @dataclass(kw_only=True)
 class Loopback:
     """What it has and how it behaves. `page` is how many entries a list has at once; `users` are names and passwords.
 
-    With `tokens`, it sends who asks to its own token server, which issues one and takes it back after `uses`.
+    Tags that match `immutable` are written once, and `refusal` is the answer to a second write or a deletion. With
+    `tokens`, it sends who asks to its own token server, which issues one and takes it back after `uses`.
     """
 
     address: str = ""
     native: bool = True
+    confirms_subject: bool = True
     deletes_tags: bool = True
     deletes_digests: bool = False
     ranges: bool = True
+    immutable: str | None = None
+    refusal: Answer = field(default_factory=lambda: IMMUTABLE["quoting the tag"])
     page: int = 1000
     users: dict[str, str] = field(default_factory=dict)
     readers: frozenset[str] = frozenset()
@@ -129,6 +142,8 @@ class Loopback:
 
     def _delete(self, name: str) -> Answer:
         by_digest = name.startswith("sha256:")
+        if self._is_immutable(name):
+            return self.refusal
         if not (self.deletes_digests if by_digest else self.deletes_tags):
             return error(405, "UNSUPPORTED")
         if by_digest:  # as distribution 2.8 does: with all of its tags
@@ -138,11 +153,17 @@ class Loopback:
 
     def _put(self, name: str, kind: str, body: bytes) -> Answer:
         key = digest_of(body)
+        if self._is_immutable(name):  # some refuse the same content too
+            return self.refusal
         self.manifests[key] = (kind, body)
         if not name.startswith("sha256:"):
             self.tags[name] = key
         subject = json.loads(body).get("subject", {}).get("digest")
-        return 201, {"OCI-Subject": subject} if subject and self.native else {}, b""
+        is_confirmed = subject and self.native and self.confirms_subject
+        return 201, {"OCI-Subject": subject} if is_confirmed else {}, b""
+
+    def _is_immutable(self, name: str) -> bool:
+        return self.immutable is not None and name in self.tags and re.fullmatch(self.immutable, name) is not None
 
     def _tags(self, request: Request) -> Answer:
         return self._page("tags/list", sorted(self.tags), request.query, lambda page: {"name": "team/tf", "tags": page})

@@ -169,7 +169,9 @@ class MemorySteps:
             return put_image(self.registry, job.identifier, age=age, tag=candidate).digest
 
     def validate(self, job: PublishJob, digest: str, candidate: str, _: OnEvent) -> tuple[Report, bool]:
-        assert candidate not in self.machine.candidates, "a container of a killed run occupies the GPU"
+        builds = candidate.rpartition("-")[0]
+        left = [one for one in self.machine.candidates if one.startswith(builds)]
+        assert left == [], "a container of a killed run, of this build or another, occupies the GPU"
         self._do("validate", job)
         with self._named(candidate):
             assert self.registry.find(digest)

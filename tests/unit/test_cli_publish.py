@@ -423,11 +423,11 @@ def test_a_rollback_to_no_image_prints_the_command_for_the_one_before(
     rollback: CliRunner, twice: tuple[str, str], registry: MemoryRegistry, keys: dict[str, str]
 ) -> None:
     old, new = twice
-    message = rollback("--reason", "wrong cuDNN", "--plain-http").refusal(2)
+    message = rollback("--reason", "wrong cuDNN", "--plain-http", "--registry-time", "1h30m").refusal(2)
     (promoted,) = re.findall(r"promoted (\S+Z)", message)
     command = (
-        f"tfimg rollback {REPOSITORY}:2.15 --to {old[7:19]} --plain-http --key {keys['ours.key']} --publisher me "
-        "--reason 'wrong cuDNN'"
+        f"tfimg rollback {REPOSITORY}:2.15 --to {old[7:19]} --plain-http --registry-time 1h30m "
+        f"--key {keys['ours.key']} --publisher me --reason 'wrong cuDNN'"
     )
     head, _, pasted = message.partition("tfimg rollback ")
     assert head == (
@@ -614,3 +614,18 @@ def test_an_advisory_is_a_reason_to_withdraw(tfimg: CliRunner, keys: dict[str, s
     tfimg(*command, "--advisory", "CVE-2026-12484", "--reason", "Keras").succeeded()
     refused = tfimg("verify", f"{REPOSITORY}@{twice[1]}", "--public-key", keys["ours.pub"]).refusal(17)
     assert "by me: vulnerable to CVE-2026-12484: Keras. Use" in refused
+
+
+def test_candidates_that_the_registry_does_not_delete_are_named(
+    publish: CliRunner, engine: PushingEngine, registry: MemoryRegistry
+) -> None:
+    engine.has(CPU)
+    registry.deletes = False
+    ended = publish()
+    assert ended.code == 0, ended.stderr
+    (candidate,) = (tag for tag in registry.named if tag.startswith("candidate-"))
+    note = (
+        f"{REPOSITORY}:{candidate} remains: the registry does not delete tags, or not for this user. Ask its owner to "
+        "delete it, or to allow that."
+    )
+    assert note in " ".join(ended.stderr.split())

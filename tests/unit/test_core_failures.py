@@ -111,6 +111,8 @@ PIP = "Retrying (Retry(total=4)) after connection broken by 'NewConnectionError(
          "the TLS certificate of a.test is not trusted: unknown issuer"),
         (f"{PIP}HTTPSConnection object>: Failed to establish a new connection: [Errno 111] Connection refused')'",
          "the server cannot be reached: connection refused"),
+        ("error sending request for url (https://ann:pass@word@b.test/x): connection refused",
+         "b.test cannot be reached: connection refused"),
         ("fatal: unable to access 'http://b.test/x/': Could not resolve host: b.test",
          "DNS does not resolve the name b.test"),
         ("fatal: unable to access 'https://b.test/x/': server certificate verification failed. CAfile: none",

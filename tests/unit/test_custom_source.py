@@ -190,7 +190,7 @@ def test_an_endless_redirect_and_a_missing_file_are_refused(download: Download, 
 
 @pytest.mark.parametrize(
     "text",
-    ["https://ann:secret@example.test/a.whl", f"ftp://ann:secret@h/a.whl#sha256={SHA256}",
+    ["https://ann:x@secret@example.test/a.whl", f"ftp://ann:secret@h/a.whl#sha256={SHA256}",
      "https://ann:secret@example.test/a.whl#md5=1", f"https://ann:secret@h/a.zip#sha256={SHA256}"],
 )  # fmt: skip
 def test_a_message_has_no_password(text: str) -> None:

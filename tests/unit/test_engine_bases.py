@@ -401,8 +401,8 @@ def test_a_snapshot_is_a_mirror_with_a_moment() -> None:
 
 
 def test_an_image_records_addresses_without_credentials() -> None:
-    found = snapshot_mirrors("https://ann:secret@mirror.example/debian/20261101T120000Z")
-    assert found.archive == "https://ann:secret@mirror.example/debian/20261101T120000Z"
+    found = snapshot_mirrors("https://ann:se@cret@mirror.example/debian/20261101T120000Z")
+    assert found.archive == "https://ann:se@cret@mirror.example/debian/20261101T120000Z"
     assert found.public_addresses == (
         "https://mirror.example/debian/20261101T120000Z",
         "https://mirror.example/debian-security/20261101T120000Z",

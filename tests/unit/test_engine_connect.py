@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,12 +14,13 @@ from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.http_server import AnyMethod, serving
 from support.memory_engine import FakeEngine, toolkit
+from support.messages import exactly
 from support.programs import program
 from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable
 from tfimg.engine import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import RunRequest
-from tfimg.engine.machine import INSTALL_ENGINE, PrivateEngine
+from tfimg.engine.machine import INSTALL_ENGINE, PrivateEngine, describe_access, may_use
 from tfimg.project.services import Services
 
 CONFIGURATION, MANIFEST, OTHER = (f"sha256:{digit * 64}" for digit in "123")
@@ -118,6 +120,37 @@ def test_an_image_is_identified_by_its_manifest_if_it_has_one(engine: DockerEngi
     assert engine.find_digest(f"{NAME}:1") == CONFIGURATION
     podman.digests = ()
     assert engine.find_digest(f"{NAME}:1") == CONFIGURATION
+
+
+ADDRESSES = (
+    "tcp://127.0.0.1:99999", "tcp://127.0.0.1:abc", "tcp://127.0.0.1:-1", "tcp://127.0.0.1:1:2", "tcp://127.0.0.1:",
+    "tcp://[::1", "tcp://[zz]:1", "ssh://host:abc", "tcp://", "tcp:/127.0.0.1:1", "engine", "https://x y:1", "-x",
+    "\x1b[31m",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_of_no_engine_is_an_error_of_its_own(address: str, tmp_path: Path) -> None:
+    says = rf"^No container engine answers at {re.escape(address)}: .+\. Correct the address: unix:///PATH or tcp://"
+    for ask in (DockerEngine.get_device_support, DockerEngine.ping):
+        with pytest.raises(EngineUnavailable, match=says):
+            connect.connect({"DOCKER_HOST": address}, tmp_path, ask=ask)
+
+
+def test_an_engine_behind_ssh_is_reached_through_a_forwarded_socket(tmp_path: Path) -> None:
+    says = (
+        "No container engine answers at ssh://me@host: tfimg does not speak SSH. Forward its socket with `ssh -nNT -L "
+        "/tmp/engine.sock:/var/run/docker.sock USER@HOST &`, and set DOCKER_HOST=unix:///tmp/engine.sock."
+    )
+    with pytest.raises(EngineUnavailable, match=exactly(says)):
+        connect.connect({"DOCKER_HOST": "ssh://me@host"}, tmp_path)
+
+
+def test_a_socket_with_a_name_that_no_file_can_have_is_not_there() -> None:
+    host = f"unix:///{'a' * 300}"
+    assert may_use(host)
+    assert describe_access(host).startswith("Start it; or unset DOCKER_HOST")
+    assert Services(environ={}).survey(host).socket == "absent"
 
 
 PULLED = (

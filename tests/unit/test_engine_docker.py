@@ -222,4 +222,14 @@ def test_what_an_engine_says_becomes_a_sentence(action: Action, said: str, error
     with pytest.raises(error, match=says) as caught:
         raise transfer_error(action, NAME, said)
     assert type(caught.value) is error
-    assert said in str(caught.value)
+    assert said.rstrip(".") in str(caught.value)
+
+
+def test_what_a_proxy_says_through_an_engine_is_cut() -> None:
+    page = "<html>\\r\\n<title>413 Request Entity Too Large</title>\x1b[31m" + "x" * 5000
+    said = (
+        f"error parsing HTTP 413 response body: invalid character '<' looking for beginning of value: {page!r}\x1b[31m"
+    )
+    message = str(transfer_error("push", NAME, said))
+    assert "takes no layer of this size" in message
+    assert len(message) < 800

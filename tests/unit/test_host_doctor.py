@@ -139,7 +139,7 @@ def test_credentials_are_not_shown(found: Examine) -> None:
     variables = {"HTTPS_PROXY": "http://me:secret@proxy:3128"}
     left_out = ("extra index file://me:secret@/wheels: it is on this machine's disk",)
     network = replace(NETWORK, variables=variables, left_out=left_out)
-    finding = found(network=network, indexes={"https://a:secret@index/simple": 0.1})["index"]
+    finding = found(network=network, indexes={"https://a:x@secret@index/simple": 0.1})["index"]
     assert "https://index/simple answered in 0.1 s (HTTPS_PROXY is http://proxy:3128)" in finding.found
     assert "secret" not in finding.found
 

@@ -10,14 +10,18 @@ import requests
 from support.cases import cases
 from support.http_server import AnyMethod, serving
 from support.manifests import LONGEST_WAITS, Slept
+from support.messages import exactly
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import Interrupted
+from tfimg.core.errors import FileError, Interrupted
 from tfimg.core.retry import RetryPolicy
 from tfimg.index.client import make_network_error, read_body
 from tfimg.index.network import (
     MAX_STEP_BYTES,
     DirectSession,
     HostNetwork,
+    Place,
+    find_named_place,
+    find_place,
     parse_pip_settings,
     read_host_network,
     read_pip_settings,
@@ -122,6 +126,80 @@ def test_what_pip_lists_is_read_and_the_environment_wins(listed: str, settings: 
     assert parse_pip_settings(listed) == settings
 
 
+PIP_FIX = "`pip config debug` lists its files and variables: correct them."
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            b"index-url = https://ann:s3c@ret@x/simple\n",
+            "File contains no section headers. file: '{}', line: 1 .*//x/simple",
+        ),
+        (b"[global]\nindex-url = \xff\n", "invalid UTF-8 characters in {}"),
+        (b"[global]\ntimeout = abc\n", "invalid floating-point value: 'abc'"),
+        (b"[global]\nindex-url = https://x/simple\0\n", "index-url has a NUL character"),
+    ],
+)
+def test_settings_that_pip_cannot_read_are_an_error_and_not_none(
+    content: bytes, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them, packages would come from the public index."""
+    file = tmp_path / "pip.conf"
+    file.write_bytes(content)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    with pytest.raises(
+        FileError, match=rf"^pip's configuration cannot be read: .*{says.format(file)}.*\. {PIP_FIX}$"
+    ) as caught:
+        read_pip_settings()
+    assert ".." not in str(caught.value)
+    assert "s3c" not in str(caught.value)
+    assert "ret@" not in str(caught.value)
+
+
+def test_a_line_of_pip_that_is_no_value_is_an_error() -> None:
+    for line in ("global.proxy=http://x", "global.proxy=", "global.proxy='a' 'b", "install.proxy=f()"):
+        with pytest.raises(FileError, match=r"^pip's configuration cannot be read: "):
+            parse_pip_settings(line)
+
+
+MALFORMED = "its name or port is malformed"
+NO_HOST = "it has no host, or another scheme than http"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown", "reason"),
+    [
+        ("http://[::1", "http://[::1", MALFORMED),
+        ("http://proxy.test:99999", "http://proxy.test:99999", MALFORMED),
+        ("http://ann:s3c@ret@proxy.test:99999", "http://proxy.test:99999", MALFORMED),
+        ("%(proxy)s", "%(proxy)s", MALFORMED),
+        ("proxy.test:port", "proxy.test:port", MALFORMED),
+        ("ftp://proxy.test:1", "ftp://proxy.test:1", NO_HOST),
+        (":", ":", NO_HOST),
+        ("http://", "http://", NO_HOST),
+    ],
+)
+def test_a_proxy_without_a_valid_address_is_named_and_its_password_is_not(
+    address: str, shown: str, reason: str
+) -> None:
+    form = "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password."
+    for name, environ, pip in (
+        ("HTTPS_PROXY", {"https_proxy": address}, {}),
+        ("ALL_PROXY", {"ALL_PROXY": address}, {}),
+        ("pip's proxy", {}, {"proxy": address}),
+    ):
+        says = f"{name} is not the address of a proxy: '{shown}', {reason}. {form}"
+        with pytest.raises(FileError, match=exactly(says)):
+            read_host_network(environ, pip)
+
+
+def test_any_other_proxy_and_hosts_without_one_are_taken(home: Path) -> None:
+    for address in ("proxy.test", "proxy.test:3128", "http://a:b%40c@[::1]:1", "socks5h://p:1", "HTTPS://proxy.test/"):
+        assert variables({"HOME": str(home), "HTTPS_PROXY": address})["https_proxy"] == address
+    assert variables({"NO_PROXY": "[::1,10.0.0.0/8,*.test"})["no_proxy"] == "[::1,10.0.0.0/8,*.test"
+
+
 def test_of_two_settings_of_pip_from_one_source_the_last_counts() -> None:
     settings = "global.proxy='http://a'\ninstall.proxy='http://b'\ninstall.proxy='http://c?d=e'\n"
     assert parse_pip_settings(settings) == {"proxy": "http://c?d=e"}
@@ -136,6 +214,40 @@ def test_a_module_in_the_current_folder_is_not_executed_in_place_of_pip(
     monkeypatch.chdir(tmp_path)
     assert read_pip_settings() == settings
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "addresses"),
+    [
+        (Place.MACHINE, "127.0.0.1 127.255.255.254 0.0.0.0 :: ::1 ::ffff:127.0.0.1 ::127.0.0.1 ::ffff:0:127.0.0.1"),
+        (Place.MACHINE, "64:ff9b::127.0.0.1 2002:7f00:1:: ::ffff:0.0.0.0"),
+        (Place.LINK, "169.254.169.254 ::ffff:169.254.0.1 fe80::1 fe80::1%lo 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::"),
+        (Place.LINK, "168.63.129.16 100.100.100.200 fd00:ec2::254 fd20:ce::254"),
+        (Place.PRIVATE, "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 198.18.0.1 0.0.0.1 ::ffff:10.1.2.3"),
+        (
+            Place.PRIVATE,
+            "224.0.0.1 255.255.255.255 240.0.0.1 fc00::1 fd12::1 fec0::1 ff02::1 2001::1 2001:db8::1 4000::1",
+        ),
+        (Place.PRIVATE, "64:ff9b::10.0.0.1 64:ff9b:1::1 2002:a00:1::"),
+        (Place.PUBLIC, "9.9.9.9 172.32.0.1 169.253.0.1 2620:fe::fe ::ffff:9.9.9.9 64:ff9b::9.9.9.9 2002:909:909::"),
+    ],
+)
+def test_an_address_is_where_its_bytes_lead_in_any_spelling(place: Place, addresses: str) -> None:
+    assert {address: find_place(address) for address in addresses.split()} == dict.fromkeys(addresses.split(), place)
+
+
+@pytest.mark.parametrize(
+    ("place", "hosts"),
+    [
+        (Place.MACHINE, "127.1 0x7f000001 2130706433 0177.0.0.1 0 ::ffff:127.0.0.1 localhost LocalHost a.localhost"),
+        (Place.MACHINE, "localhost.localdomain"),
+        (Place.LINK, "169.254.43518 0xa9fea9fe metadata metadata.google.internal Metadata.any.example instance-data"),
+        (Place.PRIVATE, "10.1 0x0a000001 registry ip6-localhost registry.corp.internal printer.local"),
+        (Place.PUBLIC, f"9.9.9.9 151587081 registry.example metadatas.example localhost-1.example {'a' * 64}.example"),
+    ],
+)
+def test_a_host_behind_a_proxy_is_where_its_text_says(place: Place, hosts: str) -> None:
+    assert {host: find_named_place(host) for host in hosts.split()} == dict.fromkeys(hosts.split(), place)
 
 
 LARGE = bytes(range(256)) * (3 * MAX_STEP_BYTES // 256)
@@ -218,6 +330,8 @@ def test_cancelled_work_sends_no_request(address: str, statuses: list[int]) -> N
 
 
 def test_an_error_shows_no_password_and_nothing_that_changes_a_terminal() -> None:
-    error = make_network_error("x", ValueError("no route\n to http://ann:secret@proxy.test:1/\x1b[31m"), source="there")
+    error = make_network_error(
+        "x", ValueError("no route\n to http://ann:se@cret@proxy.test:1/\x1b[31m"), source="there"
+    )
     assert str(error).startswith("Cannot read x from there: no route to http://proxy.test:1/")
     assert "\x1b" not in str(error)

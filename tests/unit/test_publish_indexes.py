@@ -10,7 +10,7 @@ from support.publisher import CPU, Machine
 from support.signing import THEIRS
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.verify import verify
-from tfimg.core.errors import NetworkError, TamperedError, UsageError, WithdrawnError
+from tfimg.core.errors import NetworkError, TagImmutable, TamperedError, UsageError, WithdrawnError
 from tfimg.core.events import Event, WarningEvent
 from tfimg.publish.indexes import find_platform_image, list_images, list_platform_tags, make_index, update_indexes
 from tfimg.registry.documents import Manifest
@@ -29,6 +29,15 @@ class Brittle(MemoryRegistry):
         if reference == self.broken:
             self.broken = None
             raise NetworkError("The registry is gone.", next_step="Try again.")
+        super().put(reference, manifest)
+
+
+class WriteOnce(MemoryRegistry):
+    """It does not let a tag move."""
+
+    def put(self, reference: str, manifest: Manifest) -> None:
+        if reference in self.named and self.named[reference] != manifest.digest:
+            raise TagImmutable(f"{reference} is immutable.", next_step="Ask.")
         super().put(reference, manifest)
 
 
@@ -257,3 +266,25 @@ def test_the_images_of_a_tag_are_listed_by_platform(machine: Machine, registry: 
     assert list(list_images(registry, "2.15-arm64", "2.15-arm64")) == [("2.15-arm64", "2.15-arm64")]
     assert list(list_images(registry, arm64, None)) == [(arm64, None)]
     assert amd64 != arm64
+
+
+@pytest.mark.parametrize("order", [(CPU, ARM), (ARM, CPU)])
+def test_where_no_tag_moves_platforms_that_are_published_together_share_their_tags(
+    order: tuple[str, str], machine: Machine
+) -> None:
+    machine.registry = WriteOnce()
+    images = machine.publish(*order).images
+    assert [(image.identifier, image.failure) for image in images] == [(name, None) for name in order]
+    digests = {image.identifier: image.digest for image in images}
+    assert [platforms(machine.registry, tag) for tag in SHARED] == [[digests[CPU], digests[ARM]]] * 3
+
+
+def test_where_no_tag_moves_a_platform_that_comes_later_has_its_own_tags_and_a_warning(machine: Machine) -> None:
+    machine.registry = WriteOnce()
+    (amd64,) = publish(machine, amd64=0)
+    (arm64,) = publish(machine, arm64=0)
+    assert [platforms(machine.registry, tag) for tag in SHARED] == [[amd64]] * 3
+    assert [platforms(machine.registry, tag) for tag in OWN] == [[arm64]] * 3
+    events: list[Event] = []
+    update_indexes(machine.repository().tags, ["2.15-arm64"], events.append)
+    assert events == [WarningEvent(text="2.15 does not have all of its platforms: 2.15 is immutable.")]

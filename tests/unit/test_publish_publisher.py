@@ -39,6 +39,7 @@ from tfimg.core.errors import (
     PublicationIncomplete,
     SecretFound,
     TagConflict,
+    TagImmutable,
     TamperedError,
     ValidationFailed,
 )
@@ -129,6 +130,19 @@ def test_an_image_that_fails_has_no_tag_and_the_others_have_theirs(machine: Mach
     with pytest.raises(PublicationIncomplete, match=exactly(says)):
         machine.publish(CPU, GPU, "2.16.1-cpu-py3.11").raise_for_failures()
     assert {tag.partition("-")[0] for tag in machine.tags} == {"2.16.1"}
+
+
+def test_an_image_that_the_registry_does_not_take_fails_alone(machine: Machine) -> None:
+    class RefusedSteps(MemorySteps):
+        def push(self, job: PublishJob, candidate: str, on_event: OnEvent) -> str:
+            if job.identifier == CPU:
+                raise TagImmutable(f"{candidate} is immutable.", next_step="Ask.")
+            return super().push(job, candidate, on_event)
+
+    session = replace(machine.session(), steps=RefusedSteps(machine, machine.registry))
+    publication = publish_jobs([machine.job(CPU), machine.job(GPU)], session)
+    assert [image.status for image in publication.images] == ["failed", "published"]
+    assert isinstance(publication.images[0].failure, TagImmutable)
 
 
 def test_a_program_reads_what_became_of_each_image(machine: Machine, registry: MemoryRegistry) -> None:
@@ -305,7 +319,7 @@ def test_a_candidate_whose_digest_is_not_the_one_that_the_engine_pushed_gets_no_
             return job.digest
 
     says = (
-        rf"^The engine pushed candidate-\w+-{CPU} to {machine.registry.repository} as sha256:\w+, but the registry "
+        rf"^The engine pushed candidate-\w+-{CPU}-\w+ to {machine.registry.repository} as sha256:\w+, but the registry "
         r"does not have it\. Run the command again; if it fails again, check the proxies between engine and registry\.$"
     )
     session = replace(machine.session(), steps=OtherSteps(machine, machine.registry))
@@ -347,7 +361,7 @@ def test_candidates_are_of_one_machine_and_repository(tmp_path: Path) -> None:
 
 def test_a_process_waits_for_another_that_sends_the_same_image(machine: Machine) -> None:
     events: list[Event] = []
-    candidate = f"{machine.repository().candidate_prefix}{CPU}"
+    candidate = machine.session().candidate(machine.job(CPU))
     with ExitStack() as stack:
         stack.enter_context(machine.repository().lock_tags([candidate]))
 

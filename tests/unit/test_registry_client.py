@@ -53,6 +53,18 @@ def test_the_settings_of_this_machine_are_those_of_its_registries(tmp_path: Path
     assert plain._connection.base == "http://registry.example:5000/v2/team/tf/"
 
 
+def test_registries_of_a_command_share_the_time_that_an_option_allows(tmp_path: Path) -> None:
+    services = Services(environ={"HOME": str(tmp_path)})
+    services.network = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
+    first, second = services.registry(REFERENCE), services.registry(REFERENCE, seconds=90)
+    assert isinstance(first, HttpRegistry)
+    assert isinstance(second, HttpRegistry)
+    assert first._connection._budget is second._connection._budget
+    assert second._connection._budget.seconds == 90
+    assert services.registry(parse_repository("other.example/x")).repository == "other.example/x"
+    assert second._connection._budget.seconds == 90
+
+
 def test_authorities_that_are_named_and_missing_are_an_error(tmp_path: Path) -> None:
     services = Services(environ={"HOME": str(tmp_path), "SSL_CERT_FILE": "/missing/ca.crt"})
     says = "SSL_CERT_FILE names /missing/ca.crt, which is not a file. Correct or unset it."

@@ -105,7 +105,6 @@ def test_a_relative_address_is_as_plain(reason: str, addresses: Sequence[str]) -
 
 
 NO_TLS = "it points to a server without TLS"
-THIS_MACHINE = "it points to this machine"
 
 
 def _objection(check: Callable[[Origin, str], object], registry: str, address: str) -> str | None:
@@ -123,13 +122,11 @@ def _objection(check: Callable[[Origin, str], object], registry: str, address: s
         ("https://r.example", "https://auth.example/token", None),
         ("https://r.example", "http://auth.example/token", NO_TLS),
         ("https://r.example", "http://r.example/token", NO_TLS),
-        ("https://r.example", "https://127.0.0.1/token", THIS_MACHINE),
-        ("https://r.example", "https://localhost/token", THIS_MACHINE),
         ("http://r.example:5000", "http://r.example:5000/token", None),
         ("http://r.example:5000", "http://r.example:5001/token", None),
         ("http://r.example:5000", "https://auth.example/token", None),
         ("http://r.example:5000", "http://auth.example/token", NO_TLS),
-        ("http://r.example:5000", "http://127.0.0.1/token", THIS_MACHINE),
+        ("http://r.example:5000", "http://127.0.0.1/token", NO_TLS),
         ("http://127.0.0.1:5000", "http://127.0.0.1:5001/token", None),
         ("http://127.0.0.1:5000", "http://localhost:5001/token", None),
         ("https://127.0.0.1:5000", "http://[::1]:5001/token", None),
@@ -151,12 +148,10 @@ def test_a_password_goes_to_a_token_server_with_tls_or_to_the_same_host(
         ("https://r.example", "http://r.example", NO_TLS),
         ("http://r.example", "http://store.example", None),
         ("http://r.example", "https://store.example", None),
-        ("http://r.example", "http://localhost", THIS_MACHINE),
-        ("https://r.example", "https://127.9.9.9", THIS_MACHINE),
         ("http://127.0.0.1:5000", "http://127.0.0.1:9000", None),
     ],
 )
-def test_a_client_is_sent_on_to_no_server_without_tls_and_to_none_on_this_machine(
+def test_a_client_with_tls_is_sent_on_to_no_server_without_tls(
     registry: str, following: str, objection: str | None
 ) -> None:
     assert _objection(lambda origin, there: resolve_address(origin, registry, there), registry, following) == objection

@@ -431,9 +431,7 @@ def test_pins_that_exist_for_other_systems_are_left_out(at_server: CliRunner, se
 def test_settings_of_the_machine_are_named_without_their_secrets(
     at_server: CliRunner, server: PackageIndex, tmp_path: Path
 ) -> None:
-    text = (
-        "-i https://me:secret@other.example/simple\n--extra-index-url https://${TOKEN}@extra.example/simple?x=secret\n"
-    )
+    text = "-i https://me:x@secret@other.example/simple\n--extra-index-url https://${TOKEN}@extra.example/simple?x=secret\n"
     text += "-f https://pages.example/wheels.html\nshared\n"
     message = at_server("plan", IMAGE, *write(text)).refusal(2)
     assert "secret" not in message

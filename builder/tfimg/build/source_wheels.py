@@ -27,7 +27,7 @@ from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.failures import FULL_DISK, disk_error, network_error, read_output
 from tfimg.core.files import hash_file, name_in_errors
 from tfimg.core.process import CommandFailed, last_line, run
-from tfimg.core.text import escape_unprintable
+from tfimg.core.text import escape_unprintable, remove_credentials
 from tfimg.custom.source import WheelAddress, find_wheel
 from tfimg.engine.interface import BuildRequest
 from tfimg.index.client import UNREADABLE, Index
@@ -220,7 +220,7 @@ def _clone(source: Source, folder: Path, environ: Mapping[str, str], origin: str
         what = f"git could not fetch {source.commit} of {origin}"
         if failure := read_output(failed.stderr, environ.get("https_proxy") or environ.get("HTTPS_PROXY") or ""):
             raise network_error(what, failure) from None
-        why = escape_unprintable(re.sub(r"//[^/@\s]*@", "//", last_line(failed.stderr) or ""))  # without a password
+        why = escape_unprintable(remove_credentials(last_line(failed.stderr) or ""))
         raise NetworkError(
             f"{what}: {why}",
             next_step="Try `git clone` of it on this machine: address, credentials and proxy are git's own.",

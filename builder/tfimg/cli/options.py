@@ -28,6 +28,7 @@ from tfimg.cli.values import (
     complete_releases,
     complete_variants,
     lower_device,
+    parse_seconds,
     require_day,
     require_text,
     require_whole_digest,
@@ -48,9 +49,10 @@ if TYPE_CHECKING:
     from tfimg.matrix.spec import ImageSpec
     from tfimg.project.project import Project
     from tfimg.project.project_file import ProjectFile
+    from tfimg.project.services import Services
     from tfimg.project.source_wheels import MakeWheels
     from tfimg.recipe.requirements import Requested
-    from tfimg.registry.documents import Reader
+    from tfimg.registry.documents import Reader, Registry
     from tfimg.registry.reference import Reference
 
 Check = Callable[[str], object]
@@ -309,6 +311,14 @@ class RegistryOptions:
     """How registries are reached."""
 
     plain_http: bool = flag("connect without TLS; a registry of this machine needs no option")
+    registry_time: str | None = option(
+        "wait for registries so long, all answers together: 8h, 1h30m (default: 2h)", "TIME", check=parse_seconds
+    )
+
+    def open_registry(self, services: Services, reference: Reference) -> Registry:
+        """Return the repository of a reference. Raises as `Services.registry`."""
+        seconds = parse_seconds(self.registry_time) if self.registry_time else None
+        return services.registry(reference, plain=self.plain_http, seconds=seconds)
 
 
 @option_group

@@ -171,7 +171,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
 
         services = project.services
         return SignedRepository(
-            registry=services.registry(target, plain=self.plain_http),
+            registry=self.open_registry(services, target),
             key=key,
             state=services.state,
             policy=self.read_image_policy(project),

@@ -94,6 +94,18 @@ def require_publisher(text: str) -> None:
         raise ValueError(f"must have 1 to {MAX_TEXT} characters")
 
 
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_seconds(text: str) -> int:
+    """Parse a duration: 90s, 30m, 8h, 1h30m."""
+    parts = re.findall(r"([0-9]{1,9})([smhd])", text)
+    seconds = sum(int(number) * UNITS[unit] for number, unit in parts)
+    if not seconds or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 8h, 1d or 1h30m")
+    return seconds
+
+
 def require_day(text: str) -> None:
     """Raise `ValueError` for what is not a day such as 2026-03-20."""
     try:

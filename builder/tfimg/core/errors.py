@@ -313,6 +313,10 @@ class RegistryError(TfimgError, exit_code=ExitCode.REGISTRY):
     """The registry rejected a request."""
 
 
+class TagImmutable(RegistryError):
+    """The registry does not let a tag move that exists."""
+
+
 class TagConflict(TfimgError, exit_code=ExitCode.REGISTRY):
     """Another publisher moved a tag at the same time."""
 

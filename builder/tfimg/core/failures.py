@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tfimg.core.errors import DiskSpaceError, FileError, InternalError, NetworkError, TfimgError
 from tfimg.core.files import find_free_bytes
-from tfimg.core.text import escape_unprintable, format_size, truncate
+from tfimg.core.text import escape_unprintable, format_size, remove_credentials, truncate
 
 Stage = Literal["DNS", "proxy", "connection", "certificate", "TLS", "time", "cut", "status", "other"]
 """What of a request failed; `cut` is a connection that ended early, `other` what the server sent."""
@@ -76,7 +76,7 @@ NETWORK_FAILURE = re.compile(
 """Parts of messages with which uv, pip, APT, git and BuildKit report a failure of the network, not of a program."""
 
 _HOSTS = re.compile(
-    r"\b\w+://(?:[^/\s@]*@)?(\[[\da-f:]+\](?::\d+)?|[\w.-]+(?::\d+)?)"
+    r"\b\w+://(?:[^/\s]*@)?(\[[\da-f:]+\](?::\d+)?|[\w.-]+(?::\d+)?)"
     r"|(?:resolve host:?|resolve|resolving|lookup|connect to) ['\"]?([\w.-]*\w(?::\d+)?)"
     r"|host='([\w.-]+)'"
 )
@@ -258,13 +258,28 @@ def innermost(error: BaseException) -> BaseException:
 
 def _clean(text: str, *, keep_case: bool = False) -> str:
     """Return a message from outside on one line, without credentials, escaped and cut."""
-    line = escape_unprintable(truncate(re.sub(r"//[^/@\s]*@", "//", " ".join(text.split())))).rstrip(".")
+    line = escape_unprintable(truncate(remove_credentials(" ".join(text.split())))).rstrip(".")
     if keep_case:
         return line
     if re.fullmatch(r"(?:[A-Z][a-z]+)+", line):  # the name of an error of rustls, which uv prints
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", line).lower()
     return line[:1].lower() + line[1:] if line[1:2].islower() else line
 
+
+IMMUTABLE_TAG = re.compile(
+    r"immutab|can(?: ?not|'t) be overwrit|not allow updating assets|operation is disallowed", re.IGNORECASE
+)
+"""Parts of the answers of six registries that do not let a tag move (the known issue `tag-immutable` has more)."""
+
+EXEMPT_TAGS = (
+    "Ask its owner to exempt the tags that tfimg moves from the rule that tags are immutable, or publish to a "
+    "repository without it."
+)
+CREATE_FIRST = "Create it there, or ask its owner to: this registry makes none at a push. Check the name too."
+RAISE_LIMIT = (
+    "Ask its owner to raise the largest size of a request in the registry and in each proxy before it, where it is "
+    "often 1 MB: a layer may have 2 GB."
+)
 
 FULL_DISK = re.compile(r"no space left|disk quota exceeded|disk is full|os error 28\b", re.IGNORECASE)
 """Parts of messages of programs, engines and the C library about a full disk or quota."""

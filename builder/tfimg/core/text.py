@@ -60,6 +60,11 @@ def quote_value(value: object) -> str:
     return truncate(repr(value))
 
 
+def remove_credentials(text: str) -> str:
+    """Return a text without names and passwords in its addresses. They end at the last @ before the path (RFC 3986)."""
+    return re.sub(r"//[^/\s]*@", "//", text)
+
+
 def truncate(text: str) -> str:
     """Return text from outside for a message: at most `MAX_QUOTED` characters."""
     return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"

@@ -22,6 +22,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfimg.core import cancellation, errors, failures, files
+from tfimg.core.text import remove_credentials
 from tfimg.index import client, network
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
 from tfimg.matrix.schema import PLATFORM_OF, PLATFORMS, PROCESSORS, Platform, minor_version
@@ -231,7 +232,7 @@ def parse_address(text: str) -> WheelAddress:
     """Parse FILE-or-URL#sha256=…; an address needs the hash. Raises `UsageError`."""
     place, mark, fragment = text.partition("#")
     match = _SHA256.fullmatch(fragment.lower())
-    shown = re.sub(r"//[^/@]*@", "//", place)  # without a password
+    shown = remove_credentials(place)
     if mark and not match:
         raise errors.UsageError(
             f"--wheel {shown}: what follows # is not sha256= and 64 hexadecimal digits.",

@@ -25,6 +25,7 @@ from tfimg.core.errors import (
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.failures import FULL_DISK, disk_error, read_output
 from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.core.text import remove_credentials
 from tfimg.engine.interface import BuildRequest, Engine
 from tfimg.engine.machine import EMULATE, INSTALL_ENGINE, find_namespace_problem, find_platform, runs_here
 from tfimg.matrix.schema import PLATFORMS
@@ -56,7 +57,7 @@ class Mirrors:
     def public_addresses(self) -> tuple[str, ...]:
         """The addresses as an image may record them: without credentials."""
         found = (self.archive, *([self.security] if self.security else []))
-        return tuple(re.sub(r"//[^/@]*@", "//", address) for address in found)
+        return tuple(map(remove_credentials, found))
 
 
 def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:

@@ -30,11 +30,21 @@ from tenacity import wait_random_exponential
 from tfimg.core import errors
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
-from tfimg.core.failures import FULL_DISK, disk_error, read_failure, read_output
+from tfimg.core.failures import (
+    CREATE_FIRST,
+    EXEMPT_TAGS,
+    FULL_DISK,
+    IMMUTABLE_TAG,
+    RAISE_LIMIT,
+    disk_error,
+    read_failure,
+    read_output,
+)
 from tfimg.core.files import digest_of, find_free_bytes
 from tfimg.core.process import CommandFailed, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
+from tfimg.core.text import truncate
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
 from tfimg.engine.machine import INSTALL_ENGINE, describe_access, find_platform, make_probe
@@ -129,6 +139,16 @@ TRUST = (
     "/etc/containers/certs.d/{host}/ca.crt; or name a registry without TLS in Docker's insecure-registries, or with "
     "`insecure = true` in Podman's registries.conf."
 )
+REFUSED_PUSHES: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
+    (IMMUTABLE_TAG.pattern, errors.TagImmutable,
+     "The registry {host} does not let the tag of {name} move", EXEMPT_TAGS),
+    (r"(?:status:?|HTTP) 413\b|\b413 (?:Request|Payload|Content)|body too large", errors.RegistryError,
+     "The registry {host}, or a proxy before it, takes no layer of this size", RAISE_LIMIT),
+    (r"name[ _]unknown|does not exist in the registry|(?:repository|project) \S+ not found", errors.RegistryError,
+     "The registry {host} has no repository for {name}", CREATE_FIRST),
+)  # fmt: skip
+"""As `ERRORS`, of a push alone, and first: engines quote the status of a proxy in the middle of other words."""
+
 ERRORS: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
     (r"no space left", errors.DiskSpaceError, "No space left during the {action} of {name}",
      "Free some space on the engine's disk; for a push, also in the registry."),
@@ -216,7 +236,7 @@ class DockerEngine:
         with self.translate_errors():
             try:
                 return _Client.from_env(timeout=timeout, version="auto", environment=self.environ)
-            except DockerException as error:
+            except (DockerException, ValueError) as error:  # the latter for an address with a bad port or brackets
                 raise self.unavailable(error) from None
 
     def info(self) -> dict[str, Any]:
@@ -243,7 +263,15 @@ class DockerEngine:
         if self.context:
             next_step = f"Start it; or correct the docker context {self.context}, or name another --builder, or none."
         cause = error.__cause__  # the docker package quotes it with its representation
+        if isinstance(cause or error, ValueError) or "bind address" in str(error):
+            next_step = "Correct the address: unix:///PATH or tcp://HOST:PORT."
         reason = read_failure(cause if isinstance(cause, Exception) else error).reason or "no answer in time"
+        if "SSHHTTPAdapter" in reason:  # the docker package lacks the library for it
+            reason = "tfimg does not speak SSH"
+            next_step = (
+                "Forward its socket with `ssh -nNT -L /tmp/engine.sock:/var/run/docker.sock USER@HOST &`, and set "
+                "DOCKER_HOST=unix:///tmp/engine.sock."
+            )
         return errors.EngineUnavailable(f"No container engine answers at {self.host}: {reason}.", next_step=next_step)
 
     def get_capabilities(self) -> interface.Capabilities:
@@ -727,12 +755,13 @@ def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError
     """Map an engine's message to an error."""
     host, slash, _ = name.partition("/")
     host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
-    for pattern, error, text, next_step in ERRORS:
+    quoted = truncate(message).rstrip(".")
+    for pattern, error, text, next_step in (*(REFUSED_PUSHES if action == "push" else ()), *ERRORS):
         if re.search(pattern, message, re.IGNORECASE):
             text = text.format(action=action, name=name, host=host)
-            return error(f"{text}: {message.rstrip('.')}.", next_step=next_step.format(host=host))
+            return error(f"{text}: {quoted}.", next_step=next_step.format(host=host))
     return errors.RegistryError(
-        f"The {action} of {name} failed: {message.rstrip('.')}.", next_step="The registry's own log may say more."
+        f"The {action} of {name} failed: {quoted}.", next_step="The registry's own log may say more."
     )
 
 

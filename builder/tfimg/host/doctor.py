@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tfimg.core.errors import DiskSpaceError, NoAccelerator, NoContainerToolkit, TfimgError
 from tfimg.core.failures import disk_error
+from tfimg.core.text import remove_credentials
 from tfimg.engine.interface import Capabilities, DeviceSupport
 from tfimg.engine.machine import INSTALL_ENGINE, NamespaceProblem, check_disk_space
 from tfimg.host.run import GPU_SHM
@@ -186,7 +186,7 @@ def _check_index(request: DoctorRequest) -> Result:
         return "warning", f"{found}; no file of certificate authorities for builds", step
     if network.left_out:
         step = "Builds do not see this machine's disk: serve it over HTTP if builds need it."
-        return "warning", f"{found}; not used: {_without_credentials('; '.join(network.left_out))}", step
+        return "warning", f"{found}; not used: {remove_credentials('; '.join(network.left_out))}", step
     return "ok", f"{found}, with the authorities of {network.ca}", None
 
 
@@ -199,8 +199,8 @@ def _check_registry(request: DoctorRequest) -> Result:
 
 def _describe_answers(servers: Mapping[str, float | TfimgError], network: HostNetwork) -> str:
     proxy = network.variables.get("HTTPS_PROXY")
-    through = f" (HTTPS_PROXY is {_without_credentials(proxy)})" if proxy else ""
-    answers = (f"{_without_credentials(name)} answered in {seconds:.1f} s" for name, seconds in servers.items())
+    through = f" (HTTPS_PROXY is {remove_credentials(proxy)})" if proxy else ""
+    answers = (f"{remove_credentials(name)} answered in {seconds:.1f} s" for name, seconds in servers.items())
     return f"{', '.join(answers)}{through}"
 
 
@@ -213,10 +213,6 @@ def _check_bootstrap(request: DoctorRequest) -> Result:
         step = f"{INSTALL_ENGINE} installs it."
         return ("warning", "mmdebstrap is not installed", step) if is_needed else ("absent", "no mmdebstrap", None)
     return "not checked", "mmdebstrap is installed, and nothing is known to prevent it", None
-
-
-def _without_credentials(url: str) -> str:
-    return re.sub(r"//[^/@\s]*@", "//", url)
 
 
 def _check_gpus(request: DoctorRequest) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -92,7 +93,7 @@ def survey_host(
     memory = MEMORY.search(_read(root / "proc/meminfo"))
     tpus = [*sorted(root.glob("dev/accel[0-9]*")), *sorted(root.glob("dev/vfio/[0-9]*"))]
     socket = root / docker_host.removeprefix("unix://").lstrip("/")
-    has_socket = docker_host.startswith("unix://") and socket.exists()
+    has_socket = docker_host.startswith("unix://") and os.access(socket, os.F_OK)
     return Host(
         platform=next((name for name, known in PROCESSORS.items() if known == machine), machine),
         avx=bool(AVX.search(_read(root / "proc/cpuinfo"))) if machine == "x86_64" else None,

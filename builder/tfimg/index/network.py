@@ -8,27 +8,41 @@ anew with each byte. `_MeteredResponse` bounds bytes and seconds below it, where
 
 import ast
 import io
+import ipaddress
 import re
 import shlex
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from http.client import HTTPResponse
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.utils import should_bypass_proxies
+from requests.utils import select_proxy, should_bypass_proxies
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import ConnectTimeoutError, LocationParseError, NameResolutionError, NewConnectionError
+from urllib3.util import parse_url
+from urllib3.util.connection import allowed_gai_family
 
 from tfimg.core import cancellation, process, retry
+from tfimg.core.errors import FileError
+from tfimg.core.text import escape_unprintable, quote_value, remove_credentials, truncate
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 UV_RESOLUTION = re.compile(r"UV_(?!CACHE_DIR|HTTP_TIMEOUT|SYSTEM_CERTS|NATIVE_TLS|INDEX_|KEYRING_PROVIDER)")
 """Beginnings of uv's variables that change what it resolves: all but those for connections."""
+
+PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
+PROXY_FORM = "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password."
+NO_PIP = re.compile(r"No module named '?pip\b")
 
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 NETWORK_SECRET = "TFIMG_NETWORK_SECRET"  # noqa: S105  (the name of a variable)
@@ -67,12 +81,17 @@ class HostNetwork:
 
 
 def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> HostNetwork:
-    """Return the settings in the environment and in pip's configuration (`read_pip_settings`)."""
+    """Return the settings in the environment and in pip's configuration (`read_pip_settings`).
+
+    Raises `FileError` for a proxy without a valid address.
+    """
     ca = Path(environ.get("SSL_CERT_FILE") or pip.get("cert") or SYSTEM_BUNDLE)
     netrc = Path(environ.get("NETRC") or Path(environ.get("HOME", "/")) / ".netrc")
     proxies = {name: value for name in PROXY_VARIABLES if (value := environ.get(name.lower()) or environ.get(name, ""))}
     if (proxy := pip.get("proxy")) and "HTTPS_PROXY" not in proxies:
         proxies |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
+    for name, value in proxies.items():
+        _check_proxy("pip's proxy" if value == proxy else name, value)
     index = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or pip.get("index-url")
     extra = (environ.get("UV_INDEX") or environ.get("UV_EXTRA_INDEX_URL") or pip.get("extra-index-url") or "").split()
     on_disk = {url for url in (*extra, index or "") if "://" not in url or url.startswith("file:")}
@@ -99,25 +118,55 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
     )
 
 
+def _check_proxy(name: str, address: str) -> None:
+    """Raise `FileError` for what is no address of a proxy, without showing a password in it."""
+    try:
+        parts = parse_url(address if "://" in address else f"http://{address}")
+        reason = "" if parts.host and parts.scheme in PROXY_SCHEMES else "it has no host, or another scheme than http"
+    except LocationParseError:
+        reason = "its name or port is malformed"
+    if reason and name != "NO_PROXY":
+        shown = quote_value(remove_credentials(address))
+        raise FileError(f"{name} is not the address of a proxy: {shown}, {reason}.", next_step=PROXY_FORM)
+
+
 def read_pip_settings() -> dict[str, str]:
-    """Return pip's effective settings by option; none if pip is not installed."""
+    """Return pip's effective settings by option; none if pip is not installed.
+
+    Raises `FileError` for settings that pip cannot read: without them, another index would be used than is meant.
+    """
     try:
         listed = process.run([*process.python_module_command("pip"), "--disable-pip-version-check", "config", "list"])
-    except process.CommandFailed:
-        return {}
+    except process.CommandFailed as error:
+        if NO_PIP.search(error.stderr or ""):
+            return {}
+        raise _unreadable(error.stderr or error.stdout or f"it ended with {error.returncode}") from None
     return parse_pip_settings(listed)
 
 
+def _unreadable(reason: str) -> FileError:
+    line = escape_unprintable(remove_credentials(" ".join(reason.split())))  # it quotes lines with passwords
+    return FileError(
+        f"pip's configuration cannot be read: {truncate(line).rstrip('.')}.",
+        next_step="`pip config debug` lists its files and variables: correct them.",
+    )
+
+
 def parse_pip_settings(listed: str) -> dict[str, str]:
-    """Parse the output of `pip config list`; the environment takes precedence over files."""
+    """Parse the output of `pip config list`; the environment takes precedence over files. Raises `FileError`."""
     found: dict[str, tuple[int, str]] = {}
     for line in listed.splitlines():
         key, equal, value = line.partition("=")
         section, _, name = key.rpartition(".")
         rank = {"global": 0, "install": 1, ":env:": 2}.get(section)
         if equal and rank is not None and rank >= found.get(name, (0, ""))[0]:
-            # pip prints values as Python would: a list over several lines has \n in it.
-            found[name] = (rank, str(ast.literal_eval(value)))
+            try:
+                # pip prints values as Python would: a list over several lines has \n in it.
+                found[name] = (rank, str(ast.literal_eval(value)))
+            except (ValueError, SyntaxError):
+                raise _unreadable(line) from None
+            if "\0" in found[name][1]:
+                raise _unreadable(f"{name} has a NUL character")
     return {name: value for name, (_, value) in found.items()}
 
 
@@ -182,16 +231,142 @@ def retry_request(
     return policy.retry_on((requests.ConnectionError, requests.Timeout, requests.HTTPError), attempt)
 
 
-class _MeteredAdapter(HTTPAdapter):
-    """Limits each step of a response."""
+class Place(IntEnum):
+    """Where an address is: the higher, the nearer to this machine."""
 
-    def __init__(self, step_seconds: float) -> None:
+    PUBLIC = 0
+    PRIVATE = 1
+    LINK = 2
+    MACHINE = 3
+
+
+PLACES: Mapping[Place, str] = {
+    Place.PUBLIC: "an address of the public network",
+    Place.PRIVATE: "an address of a private network",
+    Place.LINK: "an address that a network or cloud keeps for this machine",
+    Place.MACHINE: "an address of this machine",
+}
+
+METADATA = frozenset(map(ipaddress.ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254", "fd20:ce::254")))
+"""Where Azure, Alibaba, AWS and Google tell a machine its settings, beside the link-local 169.254.169.254."""
+
+METADATA_NAMES = ("metadata", "instance-data")  # first labels of the names of such services
+
+EMBEDDED = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+"""IPv6 addresses that end with one of IPv4: compatible, mapped, translated and NAT64 (RFC 4291, 2765, 6052)."""
+
+UNICAST = ipaddress.IPv6Network("2000::/3")  # the only IPv6 addresses that are assigned for all networks (RFC 4291)
+
+
+def find_place(address: str) -> Place:
+    """Return where an IP address is; one that stands for another is where that is."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        is_embedding = not ip.is_loopback and any(ip in network for network in EMBEDDED)
+        ip = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if is_embedding else ip.sixtofour or ip
+    if ip.is_loopback or ip.is_unspecified:
+        return Place.MACHINE
+    if ip.is_link_local or ip in METADATA:
+        return Place.LINK
+    is_assigned = ip.version == 4 or ip in UNICAST
+    return Place.PUBLIC if ip.is_global and is_assigned and not ip.is_multicast else Place.PRIVATE
+
+
+def find_named_place(host: str) -> Place:
+    """Return where a host is as far as its text says: an address in any spelling, or a name that no public one is.
+
+    Where a proxy resolves names, nothing else is known: a name of the public DNS counts as public.
+    """
+    try:
+        # The C library reads 127.1, 0x7f000001 and 2130706433 too (inet_aton(3)).
+        return find_place(str(socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)[0][4][0]))
+    except (OSError, UnicodeError):
+        labels = host.lower().split(".")
+    first, last = labels[0], labels[-1]
+    if "localhost" in (first, last):
+        return Place.MACHINE
+    if first in METADATA_NAMES:
+        return Place.LINK
+    return Place.PRIVATE if len(labels) == 1 or last in ("internal", "local") else Place.PUBLIC
+
+
+class ForbiddenAddress(OSError):
+    """A server names one that is nearer to this machine than itself. The text names it and its address."""
+
+
+@dataclass
+class Confinement:
+    """Lets a server name others of its own network and of wider ones, but none that is nearer to this machine.
+
+    `place` is that of the first server; None before the first connection.
+    """
+
+    place: Place | None = None
+
+    def admit(self, host: str, places: Mapping[str, Place]) -> list[str]:
+        """Return the addresses of a host that may be contacted. Raises `ForbiddenAddress` without any."""
+        admitted = [address for address, place in places.items() if self.place is None or place <= self.place]
+        if not admitted:
+            address, place = next(iter(places.items()))
+            raise ForbiddenAddress(f"{host}{f' ({address})' * (address != host)}, {PLACES[place]}")
+        return admitted
+
+    def settle(self, place: Place) -> None:
+        """Note the place of a server that answers, which counts if it is the first."""
+        self.place = place if self.place is None else self.place
+
+
+class _ConfinedConnection(HTTPConnection):
+    """Connects to the addresses that were judged, so that DNS cannot answer the connection with another one."""
+
+    confinement: Confinement | None = None
+
+    def _new_conn(self) -> socket.socket:
+        if self.confinement is None or self.proxy:
+            return super()._new_conn()
+        host = self.host
+        try:
+            found = socket.getaddrinfo(host.strip("[]"), self.port, allowed_gai_family(), socket.SOCK_STREAM)
+        except (socket.gaierror, UnicodeError) as error:
+            raise NameResolutionError(host, self, socket.gaierror(str(error))) from None
+        places = {str(one[4][0]): find_place(str(one[4][0])) for one in found}
+        failure: Exception = OSError("DNS has no address")
+        try:
+            for address in self.confinement.admit(host.strip("[]"), places):
+                self.host = address
+                try:
+                    connected = super()._new_conn()
+                except (NewConnectionError, ConnectTimeoutError) as error:
+                    failure = error
+                else:
+                    self.confinement.settle(places[address])
+                    return connected
+        finally:
+            self.host = host  # TLS verifies this name
+        raise failure
+
+
+class _MeteredAdapter(HTTPAdapter):
+    """Limits each step of a response, and where connections go."""
+
+    def __init__(self, step_seconds: float, confinement: Confinement | None) -> None:
+        self._confinement = confinement
         response = type("Response", (_MeteredResponse,), {"step_seconds": step_seconds})
+        fields = {"response_class": response, "confinement": confinement}
         self._pools = {}
         for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool)):
-            metered = type("Connection", (pool.ConnectionCls,), {"response_class": response})
+            metered = type("Connection", (_ConfinedConnection, pool.ConnectionCls), fields)
             self._pools[scheme] = type("Pool", (pool,), {"ConnectionCls": metered})
         super().__init__()
+
+    def send(self, request: Any, *arguments: Any, **options: Any) -> requests.Response:
+        """Send a request. Raises `ForbiddenAddress` for one through a proxy, of which the name alone can be judged."""
+        if self._confinement and select_proxy(request.url, options.get("proxies")):
+            host = urlsplit(request.url).hostname or ""
+            place = find_named_place(host)
+            self._confinement.admit(host, {host: place})
+            self._confinement.settle(place)
+        return super().send(request, *arguments, **options)
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
         super().init_poolmanager(*arguments, **options)
@@ -206,15 +381,16 @@ class _MeteredAdapter(HTTPAdapter):
 class DirectSession(requests.Session):
     """A session that follows no redirect, keeps no cookie and reads no environment.
 
-    Even with `allow_redirects=False`, requests reads the whole body of a redirect and parses its Location.
+    Even with `allow_redirects=False`, requests reads the whole body of a redirect and parses its Location. Without a
+    `confinement`, it connects to any address.
     """
 
-    def __init__(self, *, step_seconds: float = STEP_SECONDS) -> None:
+    def __init__(self, *, step_seconds: float = STEP_SECONDS, confinement: Confinement | None = None) -> None:
         super().__init__()
         self.trust_env = False
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
         for scheme in ("http://", "https://"):
-            self.mount(scheme, _MeteredAdapter(step_seconds))
+            self.mount(scheme, _MeteredAdapter(step_seconds, confinement))
 
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
         """Return the settings of a request; `no_proxy` applies to proxies of the session too."""

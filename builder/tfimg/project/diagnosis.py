@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 from tfimg.core.cancellation import start_limited
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, NetworkError, TfimgError, UnsuitableHost, UsageError
 from tfimg.core.files import find_free_bytes
+from tfimg.core.text import remove_credentials
 from tfimg.engine.interface import Engine
 from tfimg.engine.machine import find_namespace_problem
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
@@ -65,7 +65,7 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
     spec, is_present = _find_image(project, runner, image, claimed)
     toolkit = runner if isinstance(runner, TfimgError) else runner.get_device_support()
     host = host if isinstance(toolkit, TfimgError) else toolkit.host
-    found = {url: _value_or_error(answer, _without_credentials(url)) for url, answer in answers.items()}
+    found = {url: _value_or_error(answer, remove_credentials(url)) for url, answer in answers.items()}
 
     request = DoctorRequest(
         matrix=project.matrix,
@@ -94,10 +94,6 @@ def _value_or_error(wait: Callable[[], T], name: str) -> T | TfimgError:
     except TimeoutError as error:
         step = "Check its address, the network, and whether it needs a proxy (HTTPS_PROXY, NO_PROXY)."
         return NetworkError(f"{name} does not answer: {error}.", next_step=step)
-
-
-def _without_credentials(url: str) -> str:
-    return re.sub(r"//[^/@\s]*@", "//", url)
 
 
 def _find_image(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tfimg.recipe.lock import Lock
     from tfimg.recipe.releases import Releases
     from tfimg.registry.documents import ImageConfig, Registry
+    from tfimg.registry.http import TimeBudget
     from tfimg.registry.reference import Reference
 
 
@@ -140,10 +141,11 @@ class Services:
         )
         return write_stages(made, store)
 
-    def registry(self, reference: Reference, *, plain: bool = False) -> Registry:
+    def registry(self, reference: Reference, *, plain: bool = False, seconds: int | None = None) -> Registry:
         """Return the repository of a reference; see `tfimg.registry.client`. `plain`: without TLS.
 
-        Raises `FileError` if SSL_CERT_FILE names a missing file.
+        `seconds` are those that all answers of registries may take together, None for the usual ones. Raises
+        `FileError` if SSL_CERT_FILE names a missing file.
         """
         from tfimg.registry.client import open_registry
         from tfimg.registry.http import ConnectionSettings
@@ -151,8 +153,16 @@ class Services:
         ca = str(self.network.ca) if self.network.ca else None
         if ca is None and (named := self.environ.get("SSL_CERT_FILE")) and not plain:
             raise FileError(f"SSL_CERT_FILE names {named}, which is not a file.", next_step="Correct or unset it.")
-        settings = ConnectionSettings(ca_file=ca, proxies=_proxies(self.network), plain_http=plain)
+        settings = ConnectionSettings(ca_file=ca, proxies=_proxies(self.network), plain_http=plain, budget=self._budget)
+        self._budget.seconds = seconds or self._budget.seconds
         return open_registry(reference, self.environ, self.state, settings=settings)
+
+    @cached_property
+    def _budget(self) -> TimeBudget:
+        """The time that registries may take, all together."""
+        from tfimg.registry.http import TimeBudget
+
+        return TimeBudget()
 
     def image_config(self, name: str, platform: Platform) -> ImageConfig:
         """Return the configuration of an image in a registry. Raises the errors of a `Registry`."""

@@ -9,6 +9,7 @@ not signed: a reader requires the promotion of the image that it takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tfimg.attestations import keys, promotions
@@ -160,7 +161,8 @@ class PlatformTags:
             self.registry.put(reference, self._compose(reference, manifest))
         else:
             self.registry.put(reference, manifest)
-            self.update(shared)
+            with suppress(errors.TagImmutable):  # the platform's own tag is enough; `update_indexes` reports it
+                self.update(shared)
 
     def update(self, shared: str) -> bool:
         """Compose the index of a shared tag anew from what the platforms' tags point to; return whether it changed.
@@ -202,7 +204,8 @@ class PlatformTags:
     def delete_tag(self, tag: str) -> bool:
         is_deleted = self.registry.delete_tag(tag)
         if (shared := find_shared_tag(tag)) != tag:
-            self.update(shared)
+            with suppress(errors.TagImmutable):
+                self.update(shared)
         return is_deleted
 
     def _read(self, digest: str) -> promotions.ImageStatements:
@@ -221,7 +224,12 @@ class PlatformTags:
 def update_indexes(tags: PlatformTags, changed: Iterable[str], on_event: events.OnEvent = events.ignore) -> None:
     """Compose the indexes anew that tags belong to: statements about an image have changed, or a run was killed."""
     for shared in dict.fromkeys(map(find_shared_tag, changed)):
-        if tags.update(shared):
+        try:
+            is_changed = tags.update(shared)
+        except errors.TagImmutable as error:
+            on_event(events.WarningEvent(text=f"{shared} does not have all of its platforms: {error.what}"))
+            continue
+        if is_changed:
             platforms = " and ".join(_list_entries(tags.registry.find(shared)))
             what = f"an index of {platforms}" if platforms else f"an image for {DEFAULT} alone"
             on_event(events.WarningEvent(text=f"{shared} is {what}"))

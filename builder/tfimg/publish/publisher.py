@@ -27,7 +27,7 @@ from tfimg.publish.indexes import update_indexes
 from tfimg.publish.repository import SignedRepository
 from tfimg.publish.send import EngineSteps, PublishJob, PublishSession, SentImage, remove_candidates, send, stage
 from tfimg.recipe.labels import IDENTIFIER_LABEL
-from tfimg.recipe.tags import list_aliases
+from tfimg.recipe.tags import find_shared_tag, list_aliases
 from tfimg.registry.documents import Manifest, Reader
 from tfimg.validation.run import ERRORS
 
@@ -119,20 +119,21 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
     """Promote images and return their results; a `failure` is why the exact tags of an image could not be moved.
 
     Exact tags are moved image by image, then the aliases of all images together. Raises `TagConflict` for an alias that
-    another publisher moved, `PublicationIncomplete`, and what `require_level` and the registry raise.
+    another publisher moved, `TagImmutable`, `PublicationIncomplete`, and what `require_level` and the registry raise.
     """
     repository = session.repository
     with repository.lock_tags(tag for image in images for _, tag in image.job.tags(image.digest)):
         decider = TagDecider(session.registry, repository.trusted, repository.policy, repository.reinstate)
         results: list[PublishResult] = []
         decided: list[tuple[SentImage, tags.Decision]] = []
-        for image in images:
+        # A tag that platforms share is that of the first one: the others come before, so that it is written once.
+        for image in sorted(images, key=lambda image: find_shared_tag(image.job.identifier) == image.job.identifier):
             decisions: tuple[tags.Decision, ...] = ()
             failure: errors.TfimgError | None = None
             try:
                 with stage(session.on_event, f"{image.job.identifier}: move exact tags"):
                     decisions = _promote_exact_tags(image, session, decider)
-            except (errors.TagConflict, errors.WithdrawnError) as error:
+            except (errors.TagConflict, errors.TagImmutable, errors.WithdrawnError) as error:
                 failure = error
             decided += [(image, decision) for decision in decisions]
             is_changed = image.is_new or any(decision.verdict in ("move", "attest") for decision in decisions)
@@ -204,6 +205,7 @@ IMAGE_ERRORS: tuple[type[errors.TfimgError], ...] = (
     errors.NoEmulation,
     errors.SecretFound,
     errors.TagConflict,
+    errors.TagImmutable,
     errors.LockError,
     errors.WithdrawnError,
 )

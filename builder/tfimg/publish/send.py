@@ -259,8 +259,8 @@ class PublishSession:
         return self.repository.tags
 
     def candidate(self, job: PublishJob) -> str:
-        """Return the tag that an image has before it is promoted."""
-        return f"{self.repository.candidate_prefix}{job.identifier}"
+        """Return the tag that a build has before it is promoted: where tags do not move, each build needs its own."""
+        return f"{self.repository.candidate_prefix}{make_build_tag(job.identifier, job.digest)}"
 
 
 def send(job: PublishJob, session: PublishSession) -> SentImage:
@@ -284,13 +284,22 @@ def send(job: PublishJob, session: PublishSession) -> SentImage:
             _scan(job, session)
         steps, candidate = session.steps, session.candidate(job)
         with stage(session.on_event, f"{job.identifier}: validate by digest") as on_event:
-            steps.remove_candidate(candidate)  # a killed run's container may still occupy a GPU
+            _remove_left(session, job)
             report, reused = steps.validate(job, manifest.digest, candidate, on_event)
         with stage(session.on_event, f"{job.identifier}: attach attestations"):
             steps.attach_attestations(job, manifest.digest, report)
             level = repository.require_level(manifest.digest, report.level)
     release = read_release(session.registry, manifest) or job.release
     return SentImage(job=job, digest=manifest.digest, release=release, level=level, is_new=sent is None, reused=reused)
+
+
+def _remove_left(session: PublishSession, job: PublishJob) -> None:
+    """Remove what killed runs have in the engine of an image, of any build: a container may still occupy a GPU."""
+    own, steps = session.candidate(job), session.steps
+    steps.remove_candidate(own)
+    for candidate in steps.find_candidates(f"{session.repository.candidate_prefix}{job.identifier}") - {own}:
+        with suppress(files.AlreadyLocked), files.try_lock(session.repository.lock_file(candidate)):
+            steps.remove_candidate(candidate)
 
 
 def remove_candidates(session: PublishSession) -> tuple[str, ...]:

@@ -103,8 +103,8 @@ class Move:
 def move_tags(registry: Tags, moves: Sequence[Move]) -> None:
     """Move all tags or none. Tags that a killed run has moved already are rolled back with the others.
 
-    Raises `TagConflict` if a tag points neither to `before` nor to `after`, `PublicationIncomplete` if tags could not
-    be rolled back, and what the registry raises.
+    Raises `TagConflict` if a tag points neither to `before` nor to `after`, `TagImmutable` if the registry forbids a
+    move, `PublicationIncomplete` if tags could not be rolled back, and what the registry raises.
     """
     moved: list[Move] = []
     try:
@@ -126,6 +126,11 @@ def move_tags(registry: Tags, moves: Sequence[Move]) -> None:
             raise errors.PublicationIncomplete(
                 f"{', '.join(failed)} of {registry.repository} could not be rolled back after this failure: {error}",
                 next_step="Run the same command again to move the other tags too.",
+            ) from error
+        if isinstance(error, errors.TagImmutable):
+            tags = ", ".join(move.tag for move in moves)
+            raise errors.TagImmutable(
+                f"No tag of {tags} was moved, because {moved[-1].tag} exists: {error.what}", next_step=error.next_step
             ) from error
         raise
 

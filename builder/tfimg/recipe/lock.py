@@ -24,6 +24,7 @@ from tfimg.core.errors import LockError, NetworkError
 from tfimg.core.failures import FULL_DISK, disk_error, network_error, read_output
 from tfimg.core.files import digest_of
 from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.core.text import remove_credentials
 from tfimg.matrix.schema import PROCESSORS, Matrix, Newer, Platform
 from tfimg.matrix.spec import ImageSpec
 
@@ -372,7 +373,7 @@ def _map_error(query: LockQuery, stderr: str, env: Mapping[str, str]) -> Excepti
     if failure := read_output(text, env.get("https_proxy") or env.get("HTTPS_PROXY") or ""):
         return network_error(f"The package index did not answer while {root} was resolved", failure)
     if "was not found in the package registry" in stderr and (refused := _REFUSED.search(stderr)):
-        index = re.sub(r"//[^/@\s]*@", "//", refused["index"])
+        index = remove_credentials(refused["index"])
         return NetworkError(
             f"The package index {index} refused the request for {root} or for what it needs: {refused['status']}.",
             next_step="Check the credentials in the index settings of pip or uv, or in .netrc.",

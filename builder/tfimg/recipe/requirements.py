@@ -314,7 +314,7 @@ def parse_system_packages(text: str, *, source: str) -> tuple[str, ...]:
 
 # Messages
 
-_USERINFO = re.compile(r"(?<!ssh:)//[^/@\s]*@|(?<=ssh:)//[^/@\s]*:[^/@\s]*@")  # that of ssh is no secret
+_USERINFO = re.compile(r"(?<!ssh:)//[^/\s]*@|(?<=ssh:)//[^/@\s]*:[^/\s]*@")  # that of ssh is no secret
 _QUERY = re.compile(r"\?[^#\s'\"]*")
 
 

@@ -26,10 +26,17 @@ from requests.utils import parse_header_links
 
 from tfimg.core import cancellation, files, process, retry, text
 from tfimg.core.documents import Digest, Document, InvalidDocument, null_means, parse_document, validate_model
-from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TamperedError
-from tfimg.index.network import read_chunks
+from tfimg.core.errors import NetworkError, RegistryError, TagConflict, TagImmutable, TamperedError
 from tfimg.registry import documents
-from tfimg.registry.http import Connection, ConnectionSettings, Response, limit_error, parse_size, timeout_error
+from tfimg.registry.http import (
+    Connection,
+    ConnectionSettings,
+    Response,
+    limit_error,
+    page_error,
+    parse_size,
+    timeout_error,
+)
 from tfimg.registry.reference import DIGEST, HELPER_SECONDS, TAG, Reference, config_file, find_credentials
 
 MAX_BYTES = 64 << 30  # bytes of a blob whose size is not known. The largest layer of our images has 3 GB
@@ -80,7 +87,7 @@ def _chunks_from(connection: Connection, digest: str, offset: int, limit: int) -
         skip = offset if response.status_code == 200 else 0
         received = offset - skip
         stated = received + parse_size(response.headers.get("Content-Length"))
-        for chunk in read_chunks(response, connection.response_seconds, MIN_BYTES_PER_SECOND):
+        for chunk in connection.read_chunks(response, MIN_BYTES_PER_SECOND):
             received += len(chunk)
             if max(received, stated) > limit:
                 raise _tampered(connection, f"more bytes of {digest} than the allowed {limit}")
@@ -122,6 +129,8 @@ def list_entries(
         try:
             page = parse(response.content)
         except InvalidDocument as error:
+            if response.page is not None:
+                raise page_error(response, f"a list of {name}") from None
             raise RegistryError(
                 f"The registry {connection.host} returned an invalid list of {name} of "
                 f"{connection.repository}: {error}.",
@@ -219,7 +228,7 @@ def add_referrers(
                 index["manifests"] = [*(other for other in present if other["digest"] not in digests), *new]
                 content = json.dumps(index, separators=(",", ":")).encode()
                 try:
-                    registry.put(tag, documents.Manifest(media_type=documents.OCI_INDEX, content=content))
+                    _put_index(registry, subject, content)
                 except TagConflict:
                     raise lost_entries from None
         retry_policy.sleep(SETTLE_SECONDS)  # without the lock: publishers on this machine need not wait for this
@@ -230,11 +239,33 @@ def add_referrers(
     retry_policy.retry_transient(attempt)
 
 
+def _put_index(registry: documents.Registry, subject: str, content: bytes) -> None:
+    """Put the index under the tag. Raises `RegistryError` if the registry does not take it, and `TagConflict`."""
+    tag = fallback_tag(subject)
+    try:
+        registry.put(tag, documents.Manifest(media_type=documents.OCI_INDEX, content=content))
+        return
+    except TagConflict:
+        present = registry.find(tag)
+        if present is None or present.digest != subject:
+            raise
+        reason = RegistryError("It takes the tag for the digest.", next_step="")
+    except RegistryError as error:
+        reason = error
+    raise type(reason)(
+        f"The registry of {registry.repository} has no list of an image's referrers, and does not take {tag}, the tag "
+        f"that stands for it, so nothing can be attached: {reason.what}",
+        next_step=f"{reason.next_step} A registry with the referrers API of the OCI distribution specification 1.1 "
+        "needs no such tag: ask its owner for a release that has it.".strip(),
+    )
+
+
 def _read_index(registry: documents.Registry, subject: str) -> dict[str, Any]:
     """Return the index under the tag. Raises `RegistryError` if it is another document."""
     tag = fallback_tag(subject)
     manifest = registry.find(tag)
-    if manifest is None:
+    # Some registries take the tag for the digest, and return the image itself.
+    if manifest is None or manifest.digest == subject:
         return {"schemaVersion": 2, "mediaType": documents.OCI_INDEX, "manifests": []}
     try:
         document = manifest.document
@@ -252,9 +283,9 @@ def _read_index(registry: documents.Registry, subject: str) -> dict[str, Any]:
 ACCEPT = ", ".join((documents.OCI_INDEX, documents.OCI_MANIFEST, documents.DOCKER_INDEX, documents.DOCKER_MANIFEST))
 """All types: a registry may convert a manifest of a type that is not accepted, which changes its digest."""
 
-CANNOT_DELETE = frozenset({400, 401, 403, 405, 501})
-"""Responses of registries that cannot delete tags, or not for this user, or that expect a digest. The manifest must not
-be deleted instead: its other tags would be deleted with it."""
+CANNOT_DELETE = frozenset({400, 401, 403, 405, 409, 412, 501})
+"""Responses of registries that cannot delete tags, or not this one or for this user, or that expect a digest. The
+manifest must not be deleted instead: its other tags would be deleted with it."""
 
 DELETE_STATUSES = (200, 202, 204, 404, *CANNOT_DELETE)
 
@@ -293,6 +324,8 @@ class HttpRegistry:
         response = self._connection.request("GET", target, expected=(200, 404), headers={"Accept": ACCEPT})
         if response.status == 404:
             return None
+        if response.page is not None:
+            raise page_error(response, "a manifest")
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
         if len(media_type) > MAX_MEDIA_TYPE:
             raise limit_error(self._connection.host, f"a media type of {len(media_type)} characters")
@@ -312,7 +345,12 @@ class HttpRegistry:
         return manifest
 
     def put(self, reference: str, manifest: documents.Manifest) -> None:
-        self._put(reference, manifest)
+        try:
+            self._put(reference, manifest)
+        except TagImmutable:  # also for a tag that an attempt whose answer was lost has moved
+            present = self._find(reference)
+            if present is None or present.digest != manifest.digest:
+                raise
 
     def _put(self, reference: str, manifest: documents.Manifest) -> Response:
         response = self._connection.request(
@@ -363,7 +401,10 @@ class HttpRegistry:
                 artifactType=PLACEHOLDER,
                 annotations=annotations,
             )
-            self.put(tag, placeholder)
+            try:
+                self.put(tag, placeholder)
+            except TagImmutable:
+                return False
         if delete(f"manifests/{placeholder.digest}").status in CANNOT_DELETE:
             self.put(tag, before)
             return False
@@ -393,12 +434,19 @@ class HttpRegistry:
         return blob
 
     def list_referrers(self, digest: str) -> Sequence[documents.Descriptor]:
+        native = self._list_native(digest)
+        if native is not None:
+            return native
+        listed = validate_model(documents.ImageIndex, _read_index(self, digest)).manifests
+        return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
+
+    def _list_native(self, digest: str) -> Sequence[documents.Descriptor] | None:
+        """Return the registry's own list of referrers; None where it has none."""
         target = f"referrers/{self._checked(digest, DIGEST)}"
         response = self._connection.request("GET", target, expected=(200, *NO_LIST))
         # Some registries without a list answer every address with an HTML page.
         if response.status != 200 or documents.OCI_INDEX not in response.headers.get("Content-Type", ""):
-            listed = validate_model(documents.ImageIndex, _read_index(self, digest)).manifests
-            return (*listed, *(entry for entry in self._unlisted[digest] if entry not in listed))
+            return None
         return list_entries(
             self._connection,
             response,
@@ -415,8 +463,11 @@ class HttpRegistry:
         if not all("OCI-Subject" in response.headers for response in responses):
             unlisted += (entry for entry in entries if entry not in unlisted)
         if unlisted and not list_later:
-            policy = self._connection.retry_policy
-            add_referrers(self, unlisted, subject, locks=self._locks, retry_policy=policy)
+            # Some registries list what they do not confirm with OCI-Subject: no one reads the tag there.
+            listed = {entry.digest for entry in self._list_native(subject) or ()}
+            if not listed.issuperset(entry.digest for entry in unlisted):
+                policy = self._connection.retry_policy
+                add_referrers(self, unlisted, subject, locks=self._locks, retry_policy=policy)
             unlisted.clear()
         return entries
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+import time
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import unescape
 from http import HTTPStatus
 from io import BytesIO
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import requests
@@ -26,11 +28,20 @@ from urllib3 import Retry
 from urllib3.exceptions import HTTPError, InvalidHeader
 
 from tfimg.core.documents import Document, InvalidDocument, parse_document
-from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TfimgError
-from tfimg.core.failures import certificate_step, innermost, network_error, read_failure
+from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError, TagImmutable, TfimgError
+from tfimg.core.failures import (
+    CREATE_FIRST,
+    EXEMPT_TAGS,
+    IMMUTABLE_TAG,
+    RAISE_LIMIT,
+    certificate_step,
+    innermost,
+    network_error,
+    read_failure,
+)
 from tfimg.core.retry import RetryPolicy, TransientError
-from tfimg.core.text import truncate
-from tfimg.index.network import DirectSession, LimitExceeded, read_chunks
+from tfimg.core.text import format_duration, quote_value, truncate
+from tfimg.index.network import Confinement, DirectSession, ForbiddenAddress, LimitExceeded, read_chunks
 from tfimg.registry.reference import DOCKER_HUB, Credentials, Reference
 
 PRINTABLE = re.compile(r"[\x21\x22\x24-\x5b\x5d-\x7e]+")
@@ -71,7 +82,7 @@ def parse_origin(address: str) -> Origin:
 def resolve_address(origin: Origin, base: str, address: str) -> str:
     """Return an address to which a registry sends a client on, and which may be relative to `base`, as a complete one.
 
-    Raises `InvalidAddress`, also for one of this machine or without TLS, unless the registry is such a one itself.
+    Raises `InvalidAddress`, also for one without TLS, unless the registry is such a one itself.
     """
     parts = _split(address)
     if parts.scheme and not parts.netloc:
@@ -80,8 +91,6 @@ def resolve_address(origin: Origin, base: str, address: str) -> str:
     target = parse_origin(complete)
     if origin.scheme == "https" and target.scheme != "https":
         raise InvalidAddress("it points to a server without TLS")
-    if is_loopback(target.host) and not is_loopback(origin.host):
-        raise InvalidAddress("it points to this machine")
     return complete
 
 
@@ -99,10 +108,7 @@ def check_realm(registry: Origin, realm: Origin) -> None:
 
     With TLS it may be any host; without TLS only the registry's host without TLS, or this machine from this machine.
     """
-    is_local = is_loopback(registry.host) and is_loopback(realm.host)
-    if is_loopback(realm.host) and not is_local:
-        raise InvalidAddress("it points to this machine")
-    if realm.scheme == "https" or is_local:
+    if realm.scheme == "https" or (is_loopback(registry.host) and is_loopback(realm.host)):
         return
     if registry.scheme == "https" or registry.host != realm.host:
         raise InvalidAddress("it points to a server without TLS")
@@ -132,6 +138,10 @@ FULL = re.compile(
     r"no space left|insufficient storage|quota|storage limit|\"?Err\"?: ?28\b|disk (?:is )?full", re.IGNORECASE
 )
 """Messages of full registries: distribution prints the number of ENOSPC, Harbor mentions a quota."""
+
+MAX_HEAD = 16_384  # bytes at the beginning of a page in which its title is looked for
+HTML = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
+TITLE = re.compile(rb"<title[^>]{0,100}>(.{0,400}?)</title>", re.IGNORECASE | re.DOTALL)
 
 EXPECTS_TLS = re.compile(r"HTTP request (?:was sent )?to (?:an )?HTTPS|plain HTTP to an SSL", re.IGNORECASE)
 """Responses of Go, nginx and Apache to a request without TLS on a port with TLS."""
@@ -173,22 +183,35 @@ class Response:
         return tuple((problem.code or "", problem.message or "") for problem in problems)
 
     @property
+    def page(self) -> str | None:
+        """Return the title of an HTML page, which may be empty; None for any other content."""
+        head = self.content[:MAX_HEAD]
+        if "text/html" not in self.headers.get("Content-Type", "").lower() and not HTML.match(head):
+            return None
+        title = TITLE.search(head)
+        return " ".join(unescape(title[1].decode(errors="replace")).split()) if title else ""
+
+    @property
     def message(self) -> str:
-        """Return the registry's explanation in at most `MAX_QUOTED` characters."""
-        if errors := self.errors:
-            return truncate("; ".join(f"{code}: {message}" if message else code for code, message in errors))
+        """Return the registry's explanation on one line, in at most `MAX_QUOTED` characters."""
         plain = "text/plain" in self.headers.get("Content-Type", "")
-        text = self.content.decode(errors="replace").strip() if plain else ""
-        return truncate(text) or next((status.phrase for status in HTTPStatus if status == self.status), "")
+        text = "; ".join(f"{code}: {message}" if message else code for code, message in self.errors)
+        text = text or (self.content.decode(errors="replace") if plain else self.page or "")
+        # On one line, so that a registry cannot write lines that look like tfimg's.
+        text = truncate(" ".join(text.split())).removeprefix(f"{self.status} ")
+        return text or next((status.phrase for status in HTTPStatus if status == self.status), "")
 
 
 def map_response(
     response: Response, host: str, repository: str, *, is_write: bool, has_credentials: bool
 ) -> TransientError | TfimgError:
     """Return the error for a response with an unexpected status. `has_credentials`: the request had an account."""
-    # On one line, so that a registry cannot write lines that look like tfimg's.
-    status, reply = response.status, " ".join(f"{response.status} {response.message}".split())
+    status, reply = response.status, f"{response.status} {response.message}".strip().rstrip(".")
     login = f"Log in with `docker login {host}`"
+    if is_write and status in (400, 403, 409, 412) and IMMUTABLE_TAG.search(response.content.decode(errors="replace")):
+        return TagImmutable(
+            f"The registry {host} does not let a tag of {repository} move: {reply}.", next_step=EXEMPT_TAGS
+        )
     can_be_full = status >= 500 or status in (403, 412, 413)
     if status == 507 or (can_be_full and FULL.search(response.content.decode(errors="replace"))):
         return RegistryError(
@@ -223,9 +246,10 @@ def map_response(
         return credentials_error(host, reply)
     if status in (401, 403):
         action = "write to" if is_write else "read"
+        create = "; some registries say the same of a repository or project that must be created first" * is_write
         return RegistryError(
             f"The registry {host} denies permission to {action} {repository}: {reply}.",
-            next_step=f"{login} as a user with that permission, or check the repository's name.",
+            next_step=f"{login} as a user with that permission, or check the repository's name{create}.",
         )
     return _refusal(status, host, repository, reply, is_write=is_write)
 
@@ -247,9 +271,10 @@ def _refusal(status: int, host: str, repository: str, reply: str, *, is_write: b
             next_step="Check the name, and that it was not deleted.",
         )
     if status == 404:
+        return RegistryError(f"The registry {host} has no repository {repository}: {reply}.", next_step=CREATE_FIRST)
+    if status == 413:
         return RegistryError(
-            f"The registry {host} has no repository {repository}: {reply}.",
-            next_step="Check the name; some registries require that a repository is created first.",
+            f"The registry {host}, or a proxy before it, takes no request of this size: {reply}.", next_step=RAISE_LIMIT
         )
     if status < 400:
         return RegistryError(
@@ -272,8 +297,15 @@ def credentials_error(host: str, reply: str) -> RegistryError:
 
 def map_transport_error(error: Exception, host: str, seconds: float) -> TransientError | TfimgError:
     """Return the error for a missing or incomplete response. `seconds` is the timeout."""
-    if isinstance(limit := innermost(error), LimitExceeded):
-        return timeout_error(host, limit.seconds) if limit.seconds else limit_error(host, str(limit))
+    cause = innermost(error)
+    if isinstance(cause, LimitExceeded):
+        return timeout_error(host, cause.seconds) if cause.seconds else limit_error(host, str(cause))
+    if isinstance(cause, ForbiddenAddress):
+        return RegistryError(
+            f"The registry {host} points to {truncate(str(cause))}.",
+            next_step="Nothing was sent there: a registry may name servers of its own network and of the public one, "
+            "and none that is nearer to this machine. Check that it is the right registry, and ask its owner.",
+        )
     failure = replace(read_failure(error), host=host)
     match failure.stage:
         case "time":
@@ -289,6 +321,16 @@ def map_transport_error(error: Exception, host: str, seconds: float) -> Transien
             failure = replace(failure, stage="connection")
     step = "Run it again: completed uploads are not repeated." if failure.stage == "cut" else ""
     return TransientError(network_error("", failure, server=f"the registry {host}", next_step=step))
+
+
+def page_error(response: Response, what: str) -> RegistryError:
+    """Return the error for an HTML page in place of `what` a registry would send."""
+    title = f" with the title {quote_value(response.message)}" if response.page else ""
+    return RegistryError(
+        f"The server at {urlsplit(response.url).netloc} answered with an HTML page{title} in place of {what}.",
+        next_step="It may be a sign-in page: sign in to the network, or ask the registry's owner to let programs reach "
+        "/v2/ with the credentials of `docker login`. Check the name and the port too.",
+    )
 
 
 def address_error(host: str, name: str, address: str, reason: Exception) -> RegistryError:
@@ -339,7 +381,38 @@ class _TokenDocument(Document):
 
 
 RESPONSE_SECONDS = 300.0  # timeout of a whole manifest or list: the largest one at 28 kB/s
+BUDGET_SECONDS = 7200  # longest wait of a command for all responses together: a GPU image of 4 GB at 600 kB/s
 MAX_REDIRECTS = 5  # redirects of one request. A blob in an object store needs one or two
+
+
+@dataclass
+class TimeBudget:
+    """Time that an operation may wait for registries: for all responses and pauses between attempts together.
+
+    `spent` are the seconds of it that have passed.
+    """
+
+    seconds: float = BUDGET_SECONDS
+    spent: float = 0.0
+
+    def spend(self, seconds: float, host: str) -> None:
+        """Raise `NetworkError` when more is spent than there is."""
+        self.spent += seconds
+        if self.spent > self.seconds:
+            raise NetworkError(
+                f"The registry {host} is too slow: its answers have taken {format_duration(self.seconds)} altogether.",
+                next_step="Run it again later: completed uploads are not repeated. --registry-time allows more.",
+            )
+
+    @contextmanager
+    def wait(self, host: str) -> Iterator[None]:
+        """Count the time of the block. Raises as `spend`."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent += time.monotonic() - start
+        self.spend(0, host)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -347,6 +420,7 @@ class ConnectionSettings:
     """How this machine reaches a registry. `ca_file` replaces the default certificate authorities.
 
     `proxies` are by scheme; `no_proxy` among them names hosts without a proxy. `plain_http`: the registry has no TLS.
+    Registries with one `budget` share it.
     """
 
     ca_file: str | None = None
@@ -357,6 +431,7 @@ class ConnectionSettings:
     read_seconds: float = 60.0
     """Timeout of a silent registry. One on an object store may copy a large blob before it answers."""
     response_seconds: float = RESPONSE_SECONDS
+    budget: TimeBudget = field(default_factory=TimeBudget)
 
 
 class Connection:
@@ -375,12 +450,14 @@ class Connection:
     ) -> None:
         self.host = reference.host
         self.repository = reference.repository
-        self.retry_policy = retry_policy
+        self.retry_policy = replace(retry_policy, sleep=self._pause)
+        self._sleep = retry_policy.sleep
+        self._budget = settings.budget
         self.response_seconds = settings.response_seconds
         self._path = reference.path
         self._plain_http = settings.plain_http
         self._timeout = settings.connect_seconds, settings.read_seconds
-        self._session = DirectSession(step_seconds=settings.response_seconds)
+        self._session = DirectSession(step_seconds=settings.response_seconds, confinement=Confinement())
         self._session.verify = settings.ca_file or True
         self._session.headers["Accept-Encoding"] = "identity"  # digests are of the bytes that are sent
         self._session.headers["User-Agent"] = "tfimg"
@@ -403,13 +480,32 @@ class Connection:
 
     def _lacks_tls(self) -> bool:
         try:
-            self._session.get(f"https://{self.host}/v2/", timeout=self._timeout, stream=True).close()
+            self._fetch("GET", f"https://{self.host}/v2/").close()
         except TRANSPORT_ERRORS as error:
             is_other = "CERTIFICATE_VERIFY_FAILED" in str(error) or UNREADABLE_AUTHORITY.search(str(error))
             if isinstance(error, requests.exceptions.SSLError) and not is_other:
                 return True
             raise self._map_transport_error(error) from None
         return False
+
+    def _pause(self, seconds: float) -> None:
+        self._budget.spend(seconds, self.host)
+        self._sleep(seconds)
+
+    def _fetch(self, method: str, url: str, **options: Any) -> requests.Response:
+        """Return a response whose content is not read yet, after time of the budget."""
+        with self._budget.wait(self.host):
+            return self._session.request(method, url, stream=True, timeout=self._timeout, **options)
+
+    def read_chunks(self, response: requests.Response, bytes_per_second: float = math.inf) -> Iterator[bytes]:
+        """Yield a body as it arrives, in time of the budget. Raises as `tfimg.index.network.read_chunks`."""
+        chunks = read_chunks(response, self.response_seconds, bytes_per_second)
+        while True:
+            with self._budget.wait(self.host):
+                chunk = next(chunks, b"")
+            if not chunk:
+                return
+            yield chunk
 
     def _map_transport_error(self, error: Exception) -> Exception:
         if UNREADABLE_AUTHORITY.search(str(error)):
@@ -471,7 +567,7 @@ class Connection:
         Raises `RegistryError` for too many bytes, and as `open`.
         """
         content = bytearray()
-        for chunk in read_chunks(response, self.response_seconds, math.inf):
+        for chunk in self.read_chunks(response):
             content += chunk
             if len(content) > MAX_RESPONSE_BYTES:
                 raise limit_error(host or self.host, f"more than {MAX_RESPONSE_BYTES >> 20} MiB in one document")
@@ -507,14 +603,12 @@ class Connection:
         for _ in range(MAX_REDIRECTS + 1):
             is_own = is_own and parse_origin(url) == self.origin
             authorization = self._authorizations.get(ACTIONS[method]) if is_own else None
-            response = self._session.request(
+            response = self._fetch(
                 method,
                 url,
                 headers={**headers, **({"Authorization": authorization} if authorization else {})},
                 # A file is sent in small pieces, and the connection's timeout is for each of them.
                 data=BytesIO(content) if content else None,
-                stream=True,
-                timeout=self._timeout,
             )
             if not response.is_redirect or method not in ("GET", "HEAD"):
                 return response, is_own
@@ -555,14 +649,15 @@ class Connection:
             if account and account.identity_token:
                 # OAuth 2.0 (RFC 6749) requires a client's identifier with a refresh token.
                 grant = {"grant_type": "refresh_token", "client_id": "tfimg", "refresh_token": account.identity_token}
-                opened = self._session.post(realm, data={**query, **grant}, timeout=self._timeout, stream=True)
+                opened = self._fetch("POST", realm, data={**query, **grant})
             else:
                 headers = {"Authorization": basic} if basic else {}
-                opened = self._session.get(realm, params=query, headers=headers, timeout=self._timeout, stream=True)
+                opened = self._fetch("GET", realm, params=query, headers=headers)
             with opened:
                 response = self.read(opened, server)
         except TRANSPORT_ERRORS as error:
-            raise map_transport_error(error, server, self._timeout[1]) from None
+            names = self.host if isinstance(innermost(error), ForbiddenAddress) else server
+            raise map_transport_error(error, names, self._timeout[1]) from None
         if response.status != requests.codes.ok:
             is_denied = response.status in (400, 401, 403)
             if is_denied and account:
@@ -575,6 +670,8 @@ class Connection:
             if not TOKEN.fullmatch(token):
                 raise InvalidDocument("a token has 1 to 32768 printable characters of ASCII")
         except InvalidDocument as error:
+            if response.page is not None:
+                raise page_error(response, "a token") from None
             raise RegistryError(
                 f"The token server {server} of {self.host} sent no valid token: {error}.",
                 next_step="Run it again later, or ask its owner.",

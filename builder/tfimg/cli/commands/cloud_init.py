@@ -12,7 +12,7 @@ from tfimg.attestations.keys import read_verifying_key
 from tfimg.attestations.policy import Policy, parse_conditions
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, option, output_option
-from tfimg.cli.values import complete_identifiers, lower_device, require_printable
+from tfimg.cli.values import complete_identifiers, lower_device, parse_seconds, require_printable
 from tfimg.core.files import write_atomically
 from tfimg.host.cloud import (
     CLOUDS,
@@ -27,18 +27,6 @@ from tfimg.host.cloud import (
 from tfimg.matrix.conditions import find_spec
 from tfimg.matrix.devices import Device
 from tfimg.registry.reference import parse_reference, parse_repository
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def parse_seconds(text: str) -> int:
-    """Parse a duration: 90s, 30m, 8h, 1h30m."""
-    parts = re.findall(r"([0-9]{1,9})([smhd])", text)
-    seconds = sum(int(number) * UNITS[unit] for number, unit in parts)
-    if not seconds or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 8h, 1d or 1h30m")
-    return seconds
-
 
 MIRROR = re.compile(r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%+-]+)*")
 

@@ -209,7 +209,7 @@ class Audit(Command, AdvisoryOptions, TrustedKeyOptions, Patterns):
             yield read_built_image(project, context.services.runner(), name)
         keys = self.public_keys(context.services.environ) if self.published else ()
         for name in self.published:
-            image = read_remote_image(context, name, keys, plain=self.plain_http)
+            image = read_remote_image(context, name, keys, self)
             yield read_published_image(project, name, image, trusts_keys=bool(keys))
 
 

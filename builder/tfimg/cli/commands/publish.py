@@ -189,7 +189,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             context.note(
                 "No key is named with --key, --public-key or TFIMG_PUBLIC_KEY: the plan uses the labels of images."
             )
-        registry = PlatformTags(context.services.registry(target, plain=self.plain_http), trusted)
+        registry = PlatformTags(self.open_registry(context.services, target), trusted)
         decider = TagDecider(registry, trusted, self.read_image_policy(publisher.project), self.reinstate)
         with render_events(context, title="publish") as on_event:
             results = publisher.plan(specs, decider, on_event)
@@ -217,7 +217,10 @@ def publish_images(
         publication = publisher.publish(specs, repository, on_event)
     _print_results(context, publication.images, event="published")
     for candidate in publication.candidates:
-        context.note(f"{repository.name}:{candidate} remains: the registry does not delete tags.")
+        context.note(
+            f"{repository.name}:{candidate} remains: the registry does not delete tags, or not for this user. Ask its "
+            "owner to delete it, or to allow that."
+        )
     publication.raise_for_failures()
 
 

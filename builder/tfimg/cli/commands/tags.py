@@ -178,7 +178,7 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
         environ = context.services.environ
         target, tag = (parse_repository(self.target), self.tag) if self.tag else split_tag(self.target, environ)
         keys = require_keys(self.public_keys(environ))
-        registry = context.services.registry(target, plain=self.plain_http)
+        registry = self.open_registry(context.services, target)
         if tag:
             tags = PlatformTags(registry, keys)
             histories = {  # of an index, that of each platform by its tag

@@ -20,6 +20,7 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
     PlatformOptions,
+    RegistryOptions,
     RemoteImage,
     argument,
     flag,
@@ -74,7 +75,7 @@ class Verify(Command, RemoteImage, RequirementOptions, PlatformOptions):
         """Return what the attestations of the image prove."""
         policy = self.read_image_policy(project)
         with explain_missing_registry(self.image):
-            registry = context.services.registry(reference, plain=self.plain_http)
+            registry = self.open_registry(context.services, reference)
             reference = self.choose_platform(registry, reference)
             return verify(
                 registry,
@@ -154,7 +155,7 @@ class Inspect(Command, RemoteImage, TrustedKeyOptions, PlatformOptions):
             image = read_local_image(context, project, self.image)
         else:
             options = self if self.platform else None
-            image = read_remote_image(context, self.image, keys, plain=self.plain_http, platform=options)
+            image = read_remote_image(context, self.image, keys, self, platform=options)
         spec = None
         with suppress(ResolutionError):  # of another matrix
             spec = project.spec(image.identifier) if image.identifier else None
@@ -170,15 +171,15 @@ def read_remote_image(
     context: Context,
     image: str,
     keys: Sequence[VerifyingKey],
+    options: RegistryOptions,
     *,
-    plain: bool,
     platform: PlatformOptions | None = None,
 ) -> Inspection:
     """Read an image in a registry; of an index, the one of a platform."""
     reference = parse_reference(image)
     context.say(f"Reading {image}")
     with explain_missing_registry(image):
-        registry = context.services.registry(reference, plain=plain)
+        registry = options.open_registry(context.services, reference)
         if platform:
             reference = platform.choose_platform(registry, reference)
         return inspect_image(registry, reference.target, keys)
@@ -218,7 +219,7 @@ class Compare(Command, TrustedKeyOptions):
         if self.local:
             before, after = (read_local_image(context, project, name) for name in names)
         else:
-            before, after = (read_remote_image(context, name, keys, plain=self.plain_http) for name in names)
+            before, after = (read_remote_image(context, name, keys, self) for name in names)
         comparison = compare_images(before, after)
         changelog = format_changelog(comparison).removesuffix("\n") if self.markdown else None
         document = {"event": "difference", **comparison.to_json()}
@@ -251,7 +252,7 @@ class Save(Command, RequirementOptions, PlatformOptions):
         path = Path(self.path)
         archive.require_target(path)
         reference, policy = parse_reference(self.image), self.read_image_policy(context.project())
-        registry = context.services.registry(reference, plain=self.plain_http)
+        registry = self.open_registry(context.services, reference)
         reference = self.choose_platform(registry, reference)
         target = reference.target
         keys = (*self.public_keys(context.services.environ), *policy.trusted_keys)
