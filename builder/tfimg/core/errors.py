@@ -309,6 +309,10 @@ class UnsuitableHost(TfimgError, exit_code=ExitCode.HOST):
     """The machine cannot run the images; each finding has its own next step."""
 
 
+class WrongClock(TfimgError, exit_code=ExitCode.HOST):
+    """The clock of this machine shows a time that cannot be right."""
+
+
 class RegistryError(TfimgError, exit_code=ExitCode.REGISTRY):
     """The registry rejected a request."""
 

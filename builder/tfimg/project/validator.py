@@ -105,7 +105,7 @@ class Validator:
             from_lock=from_lock,
             selection=self.checks,
         )
-        report = run.validate(request, self.engine, on_event=on_event)
+        report = run.validate(request, self.engine, on_event=on_event, now=self.project.services.now)
         cancellation.raise_if_cancelled()  # a container that was stopped proves nothing
         if kept:
             kept.replace(report)
