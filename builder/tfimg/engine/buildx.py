@@ -19,6 +19,7 @@ from typing import Any
 from tfimg.core.errors import EngineError, EngineUnavailable, UsageError
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.core.text import quote_argument
 from tfimg.engine.interface import Capabilities
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 
@@ -171,7 +172,8 @@ def _unavailable(name: str, reason: str) -> EngineUnavailable:
     reason = reason.removeprefix("ERROR: ").rstrip(".")
     return EngineUnavailable(
         f"The builder {name} does not answer: {reason}{'' if reason.endswith('?') else '.'}",
-        next_step=f"Start it, or correct its address (`docker buildx inspect {name}`); or name another --builder.",
+        next_step=f"Start it, or correct its address (`docker buildx inspect {quote_argument(name)}`); or name another "
+        "--builder.",
     )
 
 
