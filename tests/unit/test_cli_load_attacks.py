@@ -155,7 +155,8 @@ def test_a_withdrawal_that_names_another_repository_does_not_count_for_the_named
     tfimg: CliRunner, key: str, save: Save
 ) -> None:
     file = save("2.15-gpu", ["2.15-gpu"], lambda digest: make_withdrawal("2.15-gpu", of=digest, repository=EVIL))
-    assert tfimg("load", str(file), "--public-key", key).code == 17
+    for names in ((), ("--as", "tensorflow:2.15-gpu"), ("--as", f"{NAME}:2.15-gpu")):
+        assert tfimg("load", str(file), "--public-key", key, *names).code == 17
     tfimg("load", str(file), "--public-key", key, "--origin", NAME).succeeded()
 
 
