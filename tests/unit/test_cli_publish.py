@@ -661,6 +661,16 @@ def test_whatever_the_clock_shows_a_tag_is_rolled_back_and_an_image_withdrawn(
     assert events == ["promotion", "withdrawal", "withdrawal", "promotion", "promotion"]
 
 
+def test_a_report_that_users_would_refuse_for_its_age_is_not_reused(
+    publish: CliRunner, engine: PushingEngine, twice: tuple[str, str]
+) -> None:
+    for days, did in ((89, []), (91, ["suite"])):
+        engine.did.clear()
+        set_clock(publish, timedelta(days=days))
+        publish().succeeded()
+        assert [what for what in engine.did if what == "suite"] == did
+
+
 @pytest.mark.parametrize("clock", BEYOND.values(), ids=BEYOND)
 def test_nothing_is_signed_with_a_time_that_no_reader_accepts(
     publish: CliRunner, rollback: CliRunner, withdraw: CliRunner, engine: PushingEngine, twice: tuple[str, str],

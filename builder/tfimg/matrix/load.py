@@ -41,7 +41,7 @@ def parse_matrix(text: str, *, source: str, today: date) -> schema.Matrix:
         )
     problems = [problem for rule in rules.RULES for problem in rule(matrix, today)]
     if problems:
-        raise errors.MatrixError(problems, source=source)
+        raise errors.MatrixError(problems, source=source, today=str(today))
     return matrix
 
 

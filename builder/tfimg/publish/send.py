@@ -142,6 +142,7 @@ class EngineSteps:
                 digest=digest,
                 content=image.content,
                 same_as=(image.digest, digest),
+                max_age=self.repository.policy.max_age,
                 on_event=on_event,
             )
         finally:
