@@ -3,9 +3,11 @@
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ from support.environment import TestEnvironment
 from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
+from support.paths import ROOT
 from support.published_images import put_image
 from support.pushing_engine import RUN_OUTPUT, PushingEngine
 from support.signing import OURS, PASSWORD, THEIRS
@@ -698,23 +701,35 @@ def test_users_with_a_wrong_clock_are_refused_and_read_why(
         assert ("days ago, and at most" if clock in BEYOND.values() else "Check the clock of this machine") in message
 
 
-class AfterTheLastYear(datetime):
-    """What Python does in the year 10000."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> "AfterTheLastYear":
-        return cls.fromtimestamp(253_402_300_800, tz)
-
-
+@pytest.mark.parametrize("year", [2262, 10_000])
 def test_a_clock_that_python_cannot_express_is_an_error_of_the_machine(
-    tfimg: CliRunner, rollback: CliRunner, withdraw: CliRunner, publish: CliRunner, keys: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    rollback: CliRunner, withdraw: CliRunner, publish: CliRunner, tfimg: CliRunner, monkeypatch: pytest.MonkeyPatch,
+    year: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("tfimg.core.text.datetime", AfterTheLastYear)
-    says = "The clock of this machine cannot be read: year 10000 is out of range. Set the clock of this machine"
-    verify = replace(tfimg, prefix=("verify", f"{REPOSITORY}:2.15", "--public-key", keys["ours.pub"]))
-    for command in (verify, rollback, withdraw, publish, replace(tfimg, prefix=("list",))):
-        assert command().refusal(14).startswith(says)
+    clock = SimpleNamespace(time=overflow if year == 2262 else lambda: 253_402_300_800.0)
+    monkeypatch.setattr("tfimg.core.text.time", clock)
+    says = "timestamp too large" if year == 2262 else "year 10000 is out of range"
+    for command in (rollback, withdraw, publish, replace(tfimg, prefix=("list",))):
+        message = command().refusal(14)
+        assert message.startswith(f"The clock of this machine cannot be read: {says}. Set the clock of this machine")
+
+
+def overflow() -> float:
+    """Do what CPython does after its last nanosecond."""
+    raise OverflowError("timestamp too large")
+
+
+@pytest.mark.parametrize("words", ["verify r.test/x:1 --public-key x.pub", "list", "--help", "clean --dry-run"])
+def test_a_clock_that_python_cannot_express_is_no_defect_where_modules_of_python_read_it(words: str) -> None:
+    code = f"""if True:
+        import sys, time
+        def overflow(): raise OverflowError("timestamp too large")
+        time.time = overflow
+        from tfimg.cli import main
+        sys.exit(main({words.split()}, dict(PATH="/bin", TFIMG_WORKSPACE={str(ROOT)!r}, TFIMG_STATE="/nonexistent")))"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode in (0, 2, 14), ended.stderr
+    assert "Internal error" not in ended.stderr
 
 
 @pytest.mark.parametrize("clock", [clock for name, clock in BEHIND.items() if name != "hours"])

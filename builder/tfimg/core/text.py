@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -119,9 +120,12 @@ SET_CLOCK = "Set the clock of this machine (`timedatectl set-ntp true` where sys
 
 
 def read_clock() -> datetime:
-    """Return the time in UTC. Raises `WrongClock` for one that Python cannot express, after the year 9999."""
+    """Return the time in UTC.
+
+    Raises `WrongClock` for one that Python cannot express: CPython counts nanoseconds in 64 bits, until the year 2262.
+    """
     try:
-        return datetime.now(UTC)
+        return datetime.fromtimestamp(time.time(), UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise WrongClock(f"The clock of this machine cannot be read: {error}.", next_step=SET_CLOCK) from None
 
@@ -129,8 +133,8 @@ def read_clock() -> datetime:
 def parse_time(text: str) -> datetime | None:
     """Return an ISO 8601 time in UTC; None for any other text."""
     try:
-        time = datetime.fromisoformat(text)
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
