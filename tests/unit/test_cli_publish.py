@@ -664,6 +664,15 @@ def test_whatever_the_clock_shows_a_tag_is_rolled_back_and_an_image_withdrawn(
     assert events == ["promotion", "withdrawal", "withdrawal", "promotion", "promotion"]
 
 
+def test_a_publication_says_that_the_clock_is_before_the_newest_statement_and_is_later_than_it(
+    publish: CliRunner, history: CliRunner, engine: PushingEngine, twice: tuple[str, str]
+) -> None:
+    digest = engine.has(CPU, age=-1)
+    set_clock(publish, timedelta(hours=-1))
+    assert "which is before the newest signed statement, of" in publish().succeeded().stderr
+    assert history_of(history(REPOSITORY, "2.15", "--json"))[:2] == [("promotion", digest), ("promotion", twice[1])]
+
+
 def test_a_report_that_users_would_refuse_for_its_age_is_not_reused(
     publish: CliRunner, engine: PushingEngine, twice: tuple[str, str]
 ) -> None:
