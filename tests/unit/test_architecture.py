@@ -79,7 +79,7 @@ def find_unquoted(file: Path) -> Iterator[str]:
     for node in nodes(file):
         if isinstance(node, ast.JoinedStr):
             values = [one.value for one in node.values if isinstance(one, ast.FormattedValue)]
-            text = "".join(one.value if isinstance(one, ast.Constant) else "\0" for one in node.values)
+            text = "".join(str(one.value) if isinstance(one, ast.Constant) else "\0" for one in node.values)
             for found in SHOWN.finditer(text):
                 first = text.count("\0", 0, found.start())
                 for value in values[first : first + found[0].count("\0")]:
