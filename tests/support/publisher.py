@@ -37,7 +37,8 @@ class Machine:
     """A machine that publishes: its engine's images, its state folder, and the steps that it has done.
 
     `engine` has manifests by local name, `reports` the suite's by identifier, `done` the steps in order.
-    `candidates` are the names that a step has in the engine while it runs.
+    `candidates` are the names that a step has in the engine while it runs. `pace` is by how many seconds the clock goes
+    on whenever it is read.
     """
 
     folder: Path
@@ -53,6 +54,7 @@ class Machine:
     candidates: set[str] = field(default_factory=set)
     run: Mortal | None = None
     seconds: int = 0
+    pace: int = 1
 
     def job(self, identifier: str) -> PublishJob:
         store = MemoryRegistry()
@@ -127,8 +129,8 @@ class Machine:
         return chain(self.registry, tag, self.key)
 
     def now(self) -> datetime:
-        """Each statement is a second later than the one before."""
-        self.seconds += 1
+        """Each statement is a second later than the one before, unless the clock stands still or goes back."""
+        self.seconds += self.pace
         return NOW + timedelta(seconds=self.seconds)
 
     @property

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -58,6 +59,42 @@ def imported(file: Path) -> tuple[str, ...]:
 
 def _module(package: str, member: str) -> str:
     return inner if (inner := f"{package}.{member}") in MODULES else package
+
+
+PROGRAMS = "tfimg|docker|podman|pip|mkdir|chmod|chown|git|uv|apt-get|curl|sudo|systemctl"
+SHOWN = re.compile(rf"`(?:{PROGRAMS}) [^`]*")
+"""A command in a message: people paste it into a shell."""
+
+SAFE = {
+    "changed", "identifier", "job.name", "name", "option", "registry.repository", "report.identifier",
+    "repository.name", "sm", "source.kind", "spec.device", "spec.identifier", "spec.minor", "spec.python",
+    "spec.tensorflow", "variants[0]", "NOTEBOOKS[0]", "IMAGE_USER", "host", "' '.join(patterns)",
+    "f' --gpu {sm}' if sm else ''", "files", "' '.join(arguments[-6:])",
+}  # fmt: skip
+"""Expressions of values that hold no character of a shell: identifiers, versions, names of references and commands."""
+
+
+def find_unquoted(file: Path) -> Iterator[str]:
+    """Yield the expressions that a command in a message takes as they are."""
+    for node in nodes(file):
+        if isinstance(node, ast.JoinedStr):
+            values = [one.value for one in node.values if isinstance(one, ast.FormattedValue)]
+            text = "".join(str(one.value) if isinstance(one, ast.Constant) else "\0" for one in node.values)
+            for found in SHOWN.finditer(text):
+                first = text.count("\0", 0, found.start())
+                for value in values[first : first + found[0].count("\0")]:
+                    is_quoted = isinstance(value, ast.Call) and dotted(value.func) in ("quote_argument", "shlex.join")
+                    if not is_quoted and ast.unparse(value) not in SAFE:
+                        yield f"{name(file)}: {ast.unparse(value)}"
+
+
+def test_commands_in_messages_quote_what_comes_from_outside() -> None:
+    assert [found for file in MODULES.values() for found in find_unquoted(file)] == []
+
+
+def test_one_function_makes_pages_and_one_quotes_for_a_shell() -> None:
+    makers = {name(file) for file in MODULES.values() if re.search(r"autoescape=True|html\.escape", file.read_text())}
+    assert makers == {"core/text.py"}
 
 
 def users_of(package: str) -> set[str]:

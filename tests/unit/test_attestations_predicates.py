@@ -27,7 +27,7 @@ from tfimg.attestations.predicates import (
     make_sbom,
     make_test_result,  # pytest would take the term for a test
 )
-from tfimg.core.errors import ValidationAborted
+from tfimg.core.errors import ValidationAborted, WrongClock
 from tfimg.core.paths import Workspace
 from tfimg.validation.report import CheckResult, Inventory, Report
 
@@ -73,6 +73,17 @@ def test_it_says_where_it_ran_and_when() -> None:
     assert where["kernel"] == "Linux 6.1.0"
     assert (where["gpus"], where["driver"]) == ([], None)
     assert (predicate["startedOn"], predicate["finishedOn"]) == ("2026-01-02T03:03:50Z", "2026-01-02T03:04:05Z")
+
+
+@pytest.mark.parametrize(
+    "date", ["1970-01-01T00:00:00+00:00", "2015-01-01T00:00:00+00:00", "2100-01-01T00:00:00+00:00"]
+)
+def test_a_result_of_a_time_that_no_reader_accepts_is_not_signed(date: str) -> None:
+    """It could not be taken back: readers refuse an image with an unreadable result. A run takes some seconds."""
+    with pytest.raises(WrongClock, match=r"cannot be signed: its time must be from 2015 to 2099\."):
+        outcome(replace(GREEN, date=date))
+    first, last = "2015-01-01T00:00:15+00:00", "2099-12-31T23:59:59+00:00"
+    assert [outcome(replace(GREEN, date=date))["startedOn"][:4] for date in (first, last)] == ["2015", "2099"]
 
 
 def test_it_names_every_gpu_and_the_driver() -> None:

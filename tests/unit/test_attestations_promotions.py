@@ -18,7 +18,7 @@ from support.reports import GREEN
 from support.signing import OURS, THEIRS
 from support.statements import IMAGE, NOW, SUBJECT, make_promotion, make_statements, make_withdrawal, published_registry
 from tfimg.attestations.attach import attach, filter_verified
-from tfimg.attestations.envelopes import PROMOTION, Statement, Subject, canonical_json, sign_statement
+from tfimg.attestations.envelopes import EARLIEST, LATEST, PROMOTION, Statement, Subject, canonical_json, sign_statement
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import (
     ImageStatements,
@@ -36,7 +36,7 @@ from tfimg.attestations.promotions import (
 )
 from tfimg.attestations.verify import verify
 from tfimg.core.documents import InvalidDocument, validate_model
-from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError
+from tfimg.core.errors import PolicyViolation, TamperedError, UnsignedError, WithdrawnError, WrongClock
 from tfimg.registry.documents import digest_of
 
 KEYS = [OURS.verifying_key]
@@ -128,6 +128,15 @@ def test_a_promotion_is_later_than_those_before_it_whatever_the_clock_says() -> 
     assert next_time(NOW, [statements()]) == NOW
     withdrawn = statements([], [withdrawal()])
     assert next_time(NOW - timedelta(days=1), [withdrawn]) == NOW + timedelta(microseconds=1)
+    assert next_time(EARLIEST - timedelta(days=1), [withdrawn]) == NOW + timedelta(microseconds=1)
+
+
+def test_a_time_that_no_reader_accepts_is_not_signed() -> None:
+    last = statements([promotion("2.15", None, time=LATEST - timedelta(microseconds=1))])
+    for now, earlier in ((EARLIEST - timedelta(microseconds=1), []), (LATEST, []), (NOW, [last])):
+        with pytest.raises(WrongClock, match="cannot be signed"):
+            next_time(now, earlier)
+    assert next_time(EARLIEST, []) == EARLIEST
 
 
 def test_a_digest_without_a_promotion_to_the_tag_is_a_gap_and_ends_the_history() -> None:
@@ -317,7 +326,8 @@ def test_a_promotion_with_another_value_is_the_same_kind_of_thing_or_invalid(nam
     ("name", "value"),
     [
         ("time", "2026-01-01T00:00:00"), ("time", "2300-01-01T00:00:00Z"), ("repository", "a b"),
-        ("repository", "x\x1b[2J"), ("publisher", "x" * 1001), ("reason", "other"), ("cancels", ["sha256:0"]),
+        ("repository", "x\x1b[2J"), ("repository", "x;reboot"), ("repository", "$(reboot)/x"), ("repository", "x:tag"),
+        ("repository", ""), ("publisher", "x" * 1001), ("reason", "other"), ("cancels", ["sha256:0"]),
         ("tags", []), ("tags", [{"tag": "../x", "previous": None}]), ("tags", [{"tag": "x", "previous": "y"}]),
         ("tags", [{"tag": "x", "previous": None}] * 101),
     ],

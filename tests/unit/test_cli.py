@@ -119,7 +119,13 @@ def test_another_repository_is_in_every_tag(tfimg: CliRunner) -> None:
     assert {tag.rpartition(":")[0] for row in rows for tag in row["tags"]} == {"registry.example.test/tf"}
 
 
-@pytest.mark.parametrize("name", ["Bad Name", "UPPER/case", "tag/ged:1.0", "/leading", "a//b", "-a"])
+NO_REPOSITORIES = (
+    "Bad Name", "UPPER/case", "/leading", "a//b", "-a", "a..b", "a___b", "x;reboot", "$(reboot)", "x`reboot`", "a\nb",
+    "<b>", "host:99999/a", "host:\u0661/a", "-host:5000/a",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*NO_REPOSITORIES, "tag/ged:1.0"])
 def test_a_repository_that_cannot_be_a_tag_is_refused_before_anything_is_built(name: str, tfimg: CliRunner) -> None:
     assert tfimg("build", "--tf", "2.15", f"--repository={name}").refusal(2) == (
         f"--repository {name!r} is not a repository name. Write for example tfimg/tensorflow or "

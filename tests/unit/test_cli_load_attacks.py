@@ -16,7 +16,7 @@ from support.oci_images import archive, put_image
 from support.signing import OURS
 from support.statements import LINKED, NOW, ON_GPU, make_promotion, make_statements, make_withdrawal
 from tfimg.attestations.attach import attach
-from tfimg.attestations.envelopes import Statement
+from tfimg.attestations.envelopes import Statement, sign_statement
 from tfimg.validation.report import Report
 
 NAME = "registry.test:5000/team/tensorflow"
@@ -155,5 +155,57 @@ def test_a_withdrawal_that_names_another_repository_does_not_count_for_the_named
     tfimg: CliRunner, key: str, save: Save
 ) -> None:
     file = save("2.15-gpu", ["2.15-gpu"], lambda digest: make_withdrawal("2.15-gpu", of=digest, repository=EVIL))
-    assert tfimg("load", str(file), "--public-key", key).code == 17
+    for names in ((), ("--as", "tensorflow:2.15-gpu"), ("--as", f"{NAME}:2.15-gpu")):
+        assert tfimg("load", str(file), "--public-key", key, *names).code == 17
     tfimg("load", str(file), "--public-key", key, "--origin", NAME).succeeded()
+
+
+@pytest.mark.parametrize("repository", [NAME, EVIL, None])
+def test_the_name_of_the_user_is_the_promise_that_counts(
+    tfimg: CliRunner, engine: FakeEngine, key: str, save: Save, repository: str | None
+) -> None:
+    """A GPU image of which only `linked` is proven, and which no statement names."""
+    changed = change_names(save("2.15-gpu", [], report=LINKED), repository, None)
+    for name in ("tensorflow:2.15-gpu", "tensorflow:mine-gpu", f"{NAME}:2.15-gpu"):
+        refused = tfimg("load", changed, "--public-key", key, "--as", name).refusal(16)
+        assert ("but level validated is required" in refused, engine.names) == (True, {})
+    tfimg("load", changed, "--public-key", key, "--as", "tensorflow:mine").succeeded()
+    assert list(engine.names) == ["docker.io/library/tensorflow:mine"]
+
+
+@pytest.mark.parametrize("tag", ["2.15-gpu", None, "../x", "2.21"])
+def test_a_withdrawal_from_a_file_counts_whatever_the_archive_calls_the_image(
+    tfimg: CliRunner, engine: FakeEngine, key: str, save: Save, tmp_path: Path, tag: str | None
+) -> None:
+    file = save("2.15-gpu", ["2.15-gpu", IDENTIFIER])
+    with tarfile.open(file) as tar:
+        index = json.loads(tar.extractfile("index.json").read())  # type: ignore[union-attr]
+    (tmp_path / "later").write_bytes(
+        sign_statement(make_withdrawal("2.15-gpu", of=index["manifests"][0]["digest"]), OURS)
+    )
+    command = ("load", change_names(file, NAME, tag), "--public-key", key, "--withdrawals", str(tmp_path / "later"))
+    for names in ((), ("--as", "tensorflow:mine"), ("--as", "tensorflow:2.15-gpu")):
+        assert ("was withdrawn as 2.15-gpu" in tfimg(*command, *names).refusal(17), engine.names) == (True, {})
+
+
+def test_an_image_that_the_archive_lists_first_is_not_loaded_with_the_evidence_of_another(
+    tfimg: CliRunner, environment: TestEnvironment, engine: FakeEngine, key: str, save: Save, tmp_path: Path
+) -> None:
+    """Its bytes are there, and the index names it as the signed image."""
+    file = save("2.15-gpu", ["2.15-gpu", IDENTIFIER])
+    assert isinstance(environment.registries, MemoryRegistry)
+    put_image(environment.registries, "evil", config={"Labels": {"tfimg.identifier": IDENTIFIER, "evil": "yes"}})
+    tfimg("save", f"{NAME}:evil", str(tmp_path / "evil.tar")).succeeded()
+    files = {}
+    for archived in (tmp_path / "evil.tar", file):
+        with tarfile.open(archived) as tar:
+            files |= {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+            other = json.loads(files["index.json"])["manifests"]
+        files.setdefault("first", json.dumps(other[0]).encode())
+    index, first = json.loads(files["index.json"]), json.loads(files.pop("first"))
+    first["annotations"] = index["manifests"][0]["annotations"]
+    index["manifests"].insert(0, first)
+    file.write_bytes(archive({**files, "index.json": json.dumps(index).encode()}))
+    for names in ((), ("--as", "tensorflow:mine")):
+        tfimg("load", str(file), "--public-key", key, *names).refusal(16)
+    assert engine.names == {}

@@ -26,7 +26,7 @@ from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import select_defaults
-from tfimg.recipe.support import BEGIN, END, summarize_support
+from tfimg.recipe.support import BEGIN, END, render_matrix, summarize_support
 
 BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
 IDENTIFIERS = [
@@ -132,6 +132,13 @@ def page(tfimg: CliRunner) -> HtmlPage:
     ended = tfimg("matrix", "--html")
     assert (ended.code, ended.stderr) == (0, "")
     return HtmlPage(ended.stdout)
+
+
+@pytest.mark.parametrize("repository", ["x;reboot", "$(reboot)/x", "a b", "<script>", "x:1"])
+def test_no_page_has_a_name_that_is_no_repository(tfimg: CliRunner, matrix: Matrix, repository: str) -> None:
+    assert "is not a repository name" in tfimg("matrix", "--html", f"--repository={repository}").refusal(2)
+    with pytest.raises(ValueError, match="is not a repository name"):
+        render_matrix(matrix, [], {}, repository=repository, made=date(2026, 1, 1))
 
 
 def test_the_page_has_every_image(tfimg: CliRunner) -> None:

@@ -3,9 +3,11 @@
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ from support.environment import TestEnvironment
 from support.inventories import INVENTORY
 from support.memory_registry import MemoryRegistry
 from support.oci_images import archive
+from support.paths import ROOT
 from support.published_images import put_image
 from support.pushing_engine import RUN_OUTPUT, PushingEngine
 from support.signing import OURS, PASSWORD, THEIRS
@@ -629,3 +632,135 @@ def test_candidates_that_the_registry_does_not_delete_are_named(
         "delete it, or to allow that."
     )
     assert note in " ".join(ended.stderr.split())
+
+
+# Clocks
+
+LAST = datetime.max.replace(tzinfo=UTC)
+BEHIND = {
+    "first": datetime.min.replace(tzinfo=UTC), "epoch": datetime(1970, 1, 1, tzinfo=UTC),
+    "2020": datetime(2020, 2, 29, tzinfo=UTC), "hours": timedelta(hours=-1),
+}  # fmt: skip
+AHEAD = {
+    "hours": timedelta(hours=1), "2038": datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC),
+    "2099": datetime(2099, 12, 31, tzinfo=UTC),
+}  # fmt: skip
+BEYOND = {"2100": datetime(2100, 1, 1, tzinfo=UTC), "9999": LAST}
+Clock = datetime | timedelta
+
+
+def set_clock(tfimg: CliRunner, clock: Clock) -> None:
+    assert isinstance(tfimg.services, TestEnvironment)
+    tfimg.services.time = datetime.now(UTC) + clock if isinstance(clock, timedelta) else clock
+
+
+@pytest.mark.parametrize("clock", [*BEHIND.values(), *AHEAD.values()], ids=[*BEHIND, *(f"+{one}" for one in AHEAD)])
+def test_whatever_the_clock_shows_a_tag_is_rolled_back_and_an_image_withdrawn(
+    tfimg: CliRunner, rollback: CliRunner, withdraw: CliRunner, history: CliRunner, twice: tuple[str, str],
+    keys: dict[str, str], registry: MemoryRegistry, clock: Clock,
+) -> None:  # fmt: skip
+    """What was signed before stands: the clock judges its age for users, and not whether a tag may return to it."""
+    old, new = twice
+    set_clock(tfimg, clock)
+    assert f"--to {old[7:19]}" in rollback().refusal(2)
+    ended = rollback("--to", old[7:19]).succeeded()
+    is_behind = clock in BEHIND.values()
+    assert ("is before the newest signed statement" in ended.stderr) == is_behind
+    is_stale = clock in list(AHEAD.values())[1:]
+    assert ("if that is right, users refuse the image until `tfimg publish --renew`" in ended.stderr) == is_stale
+    assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
+    withdraw().succeeded()
+    assert {registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == {old}
+    set_clock(tfimg, timedelta())
+    trust = ("--public-key", keys["ours.pub"])
+    assert tfimg("verify", f"{REPOSITORY}:2.15", *trust).succeeded()
+    assert tfimg("verify", f"{REPOSITORY}@{new}", *trust).code == 17
+    events = [event for event, _ in history_of(history(REPOSITORY, "2.15", "--json"))]
+    assert events == ["promotion", "withdrawal", "withdrawal", "promotion", "promotion"]
+
+
+def test_a_publication_says_that_the_clock_is_before_the_newest_statement_and_is_later_than_it(
+    publish: CliRunner, history: CliRunner, engine: PushingEngine, twice: tuple[str, str]
+) -> None:
+    digest = engine.has(CPU, age=-1)
+    set_clock(publish, timedelta(hours=-1))
+    assert "which is before the newest signed statement, of" in publish().succeeded().stderr
+    assert history_of(history(REPOSITORY, "2.15", "--json"))[:2] == [("promotion", digest), ("promotion", twice[1])]
+
+
+def test_a_report_that_users_would_refuse_for_its_age_is_not_reused(
+    publish: CliRunner, engine: PushingEngine, twice: tuple[str, str]
+) -> None:
+    for days, did in ((89, []), (91, ["suite"])):
+        engine.did.clear()
+        set_clock(publish, timedelta(days=days))
+        publish().succeeded()
+        assert [what for what in engine.did if what == "suite"] == did
+
+
+@pytest.mark.parametrize("clock", BEYOND.values(), ids=BEYOND)
+def test_nothing_is_signed_with_a_time_that_no_reader_accepts(
+    publish: CliRunner, rollback: CliRunner, withdraw: CliRunner, engine: PushingEngine, twice: tuple[str, str],
+    registry: MemoryRegistry, clock: datetime,
+) -> None:  # fmt: skip
+    set_clock(publish, clock)
+    before, done = deepcopy(vars(registry)), list(engine.did)
+    says = f"A statement of {clock.isoformat(timespec='seconds')} cannot be signed: its time must be from 2015 to 2099."
+    for command in (publish, withdraw, replace(rollback, prefix=(*rollback.prefix, "--to", twice[0]))):
+        assert command().refusal(14).startswith(says)
+    assert (vars(registry), engine.did) == (before, done)
+
+
+@pytest.mark.usefixtures("twice")
+@pytest.mark.parametrize("clock", [*BEHIND.values(), *BEYOND.values()], ids=[*BEHIND, *BEYOND])
+def test_users_with_a_wrong_clock_are_refused_and_read_why(
+    tfimg: CliRunner, keys: dict[str, str], tmp_path: Path, clock: Clock
+) -> None:
+    trust = ("--public-key", keys["ours.pub"])
+    tfimg("save", f"{REPOSITORY}:2.15", str(tmp_path / "image.tar"), *trust).succeeded()
+    set_clock(tfimg, clock)
+    name, file = f"{REPOSITORY}:2.15", str(tmp_path / "image.tar")
+    for words in (("verify", name), ("pull", name), ("save", name, str(tmp_path / "new.tar")), ("load", file)):
+        message = tfimg(*words, *trust).refusal(16)
+        assert ("days ago, and at most" if clock in BEYOND.values() else "Check the clock of this machine") in message
+
+
+@pytest.mark.parametrize("year", [2262, 10_000])
+def test_a_clock_that_python_cannot_express_is_an_error_of_the_machine(
+    rollback: CliRunner, withdraw: CliRunner, publish: CliRunner, tfimg: CliRunner, monkeypatch: pytest.MonkeyPatch,
+    year: int,
+) -> None:  # fmt: skip
+    clock = SimpleNamespace(time=overflow if year == 2262 else lambda: 253_402_300_800.0)
+    monkeypatch.setattr("tfimg.core.text.time", clock)
+    says = "timestamp too large" if year == 2262 else "year 10000 is out of range"
+    for command in (rollback, withdraw, publish, replace(tfimg, prefix=("list",))):
+        message = command().refusal(14)
+        assert message.startswith(f"The clock of this machine cannot be read: {says}. Set the clock of this machine")
+
+
+def overflow() -> float:
+    """Do what CPython does after its last nanosecond."""
+    raise OverflowError("timestamp too large")
+
+
+@pytest.mark.parametrize("words", ["verify r.test/x:1 --public-key x.pub", "list", "--help", "clean --dry-run"])
+def test_a_clock_that_python_cannot_express_is_no_defect_where_modules_of_python_read_it(words: str) -> None:
+    code = f"""if True:
+        import sys, time
+        def overflow(): raise OverflowError("timestamp too large")
+        time.time = overflow
+        from tfimg.cli import main
+        sys.exit(main({words.split()}, dict(PATH="/bin", TFIMG_WORKSPACE={str(ROOT)!r}, TFIMG_STATE="/nonexistent")))"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode in (0, 2, 14), ended.stderr
+    assert "Internal error" not in ended.stderr
+
+
+@pytest.mark.parametrize("clock", [clock for name, clock in BEHIND.items() if name != "hours"])
+def test_no_command_calls_the_matrix_wrong_because_the_clock_is(
+    tfimg: CliRunner, matrix: Matrix, clock: datetime
+) -> None:
+    set_clock(tfimg, clock)
+    first = min(release.released for row in matrix.rows for release in row.tensorflow)
+    says = f"The clock of this machine shows {clock.date()}, and the first release in matrix.yaml is of {first}."
+    assert tfimg("list").refusal(14).startswith(says)

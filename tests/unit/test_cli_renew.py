@@ -173,19 +173,19 @@ def test_a_tag_that_was_moved_to_an_older_image_is_not_renewed(
     assert engine.ran == []
 
 
-def test_a_failure_from_the_future_cannot_be_renewed(
-    renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry
+@pytest.mark.parametrize(("problem", "kind"), [(None, "test"), ("killed", "failed")])
+def test_a_result_from_the_future_cannot_be_renewed(
+    renew: CliRunner, engine: FakeEngine, registry: MemoryRegistry, problem: str | None, kind: str
 ) -> None:
-    """Its clock or ours is wrong, and it would block the new result."""
+    """A clock is wrong. A failure would block the new result, and a pass would hide a new failure from its day on."""
     later = (TODAY + timedelta(days=9)).isoformat(timespec="seconds")
-    attach(registry, IMAGE.digest, make_statements(replace(GREEN, date=later)), key=OURS)
-    renew(f"{NAME}:2.15").succeeded()
-    attach(registry, IMAGE.digest, make_statements(replace(GREEN, date=later, problem="killed")), key=OURS)
+    attach(registry, IMAGE.digest, make_statements(replace(GREEN, date=later, problem=problem)), key=OURS)
     says = (
-        rf"{NAME}:2\.15 has a failed result of [\dTZ:-]+, which is in the future: nothing that is attached now would "
+        rf"{NAME}:2\.15 has a {kind} result of [\dTZ:-]+, which is in the future: nothing that is attached now would "
         r"be newer\. Check this machine's clock; if it is right, build and publish the image again\.$"
     )
     assert_refused(renew(f"{NAME}:2.15"), code=16, says=says)
+    assert engine.ran == []
 
 
 def test_other_bytes_than_those_that_were_attested_are_not_renewed(renew: CliRunner, engine: FakeEngine) -> None:

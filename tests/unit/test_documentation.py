@@ -290,3 +290,27 @@ def test_pages_for_contributors_name_files_and_classes_that_exist(workspace: Wor
     code = [root / "builder/tfimg", root / "images/validation", root / "tests"]
     sources = "\n".join(file.read_text() for folder in code for file in folder.rglob("*.py"))
     assert {name for name in names if not re.search(rf"^\s*(?:class |def )?{name}\b", sources, re.MULTILINE)} == set()
+
+
+TRUST = ROOT / "docs/concepts/trust.md"
+
+
+def promises() -> list[str]:
+    """Return the list entries of the threat model that promise something: all but those that are out of scope."""
+    return re.findall(r"^- (.+)$", TRUST.read_text().partition("## Out of scope")[0], re.MULTILINE)
+
+
+@pytest.mark.parametrize("promise", promises(), ids=lambda promise: promise.partition(":")[0])
+def test_each_promise_of_the_threat_model_names_tests_that_exist(promise: str) -> None:
+    words, _, names = promise.partition(": `")
+    tests = re.findall(r"`?(tests/[\w/]+\.py)::(test_\w+)`", names)
+    assert words, promise
+    assert tests, promise
+    for file, test in tests:
+        assert re.search(rf"^def {test}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{test}"
+
+
+def test_the_threat_model_promises_something_under_each_heading() -> None:
+    sections = TRUST.read_text().partition("## Out of scope")[0].split("\n## ")[2:]
+    assert [section.splitlines()[0] for section in sections if "::test_" not in section] == []
+    assert len(promises()) > 25

@@ -410,8 +410,12 @@ def test_an_image_records_addresses_without_credentials() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["http://mirror.example/debian", "mirror.example/20261101T120000Z", "http://a b/debian/20261101T120000Z"]
-)
+    "address",
+    [
+        "http://mirror.example/debian", "mirror.example/20261101T120000Z", "http://a b/debian/20261101T120000Z",
+        "http://mirror.example/debian/99999999T000000Z", "http://mirror.example/debian/20261101T256161Z",
+    ],
+)  # fmt: skip
 def test_what_is_not_an_address_with_a_moment_is_no_snapshot(address: str) -> None:
     with pytest.raises(UsageError, match="is not an address with a time such as 20261101T000000Z"):
         snapshot_mirrors(address)

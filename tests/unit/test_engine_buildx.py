@@ -209,6 +209,14 @@ def test_a_recorded_failure_is_reported_after_its_last_event(docker: Docker) -> 
     )
 
 
+def test_a_step_whose_times_are_none_of_the_calendar_has_no_duration(docker: Docker) -> None:
+    """A clock is beyond what Python can express, or the engine is not BuildKit."""
+    times = '"started":"10000-01-01T00:00:00Z","completed":"tomorrow"'
+    event = f'{{"vertexes":[{{"digest":"a","name":"step",{times}}}]}}'
+    (step,) = build(order(), env=docker(f"echo '{event}' >&2"))
+    assert (step.state, step.seconds) == ("done", None)
+
+
 def test_the_step_that_failed_is_reported_and_not_those_that_it_cancelled(docker: Docker) -> None:
     times = '"started":"2026-01-02T03:04:05Z","completed":"2026-01-02T03:04:06Z"'
     errors = {"one": "context canceled", "two": "exit code: 3", "three": "context canceled"}

@@ -62,6 +62,10 @@ def test_facts_may_be_of_today_and_not_of_tomorrow() -> None:
     """Of releases, see test_matrix_rules.py."""
     assert parse_matrix(GOOD, source="base.yaml", today=date(2024, 5, 1)).newer.as_of == date(2024, 5, 1)
     assert problems(GOOD, today=date(2024, 4, 30)) == ["newer.as_of: 2024-05-01 is in the future"]
+    with pytest.raises(
+        MatrixError, match=r"Correct each path named above\. The clock of this machine shows 2024-04-30\.$"
+    ):
+        parse_matrix(GOOD, source="base.yaml", today=date(2024, 4, 30))
 
 
 def test_a_matrix_never_changes() -> None:

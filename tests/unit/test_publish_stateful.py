@@ -47,6 +47,7 @@ TAGS = st.sampled_from(["2.15", "2.15.1", CPU])
 PUBLISHERS = st.sampled_from([0, 1])
 POINTS = st.integers(1, 120)
 WHEN = st.sampled_from(["before", "after"])
+PACES = st.sampled_from([1, 0, -3600])  # seconds by which a clock goes on: it may stand still, or go back
 
 Act = Callable[[Machine, Registry], object]
 
@@ -54,15 +55,19 @@ Act = Callable[[Machine, Registry], object]
 class Publishing(RuleBasedStateMachine):
     """Two publishers of one repository, and an attacker who deletes statements."""
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(paces=st.tuples(PACES, PACES))
+    def start(self, paces: tuple[int, int]) -> None:
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))  # noqa: S108
         self.registry = MemoryRegistry()
-        self.publishers = [Machine(self.folder / f"{number}", seconds=number) for number in range(2)]
+        self.publishers = [
+            Machine(self.folder / f"{number}", self.registry, seconds=number, pace=pace)
+            for number, pace in enumerate(paces)
+        ]
         self.pending: list[dict[str, Act]] = [{}, {}]
         self.moved: dict[str, list[str]] = {}
         self.age = 1000
         self.deleted = False
+        self.withdrawn: set[str] = set()
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -74,6 +79,8 @@ class Publishing(RuleBasedStateMachine):
 
         def act(machine: Machine, registry: Registry) -> None:
             machine.ages[CPU] = age
+            if reinstate:
+                self.withdrawn.clear()
             machine.publish(reinstate=reinstate, via=registry)
 
         self.carry_out(number, "publish", act, point, when)
@@ -87,6 +94,8 @@ class Publishing(RuleBasedStateMachine):
             to = digests[index % len(digests)]
 
             def act(machine: Machine, registry: Registry) -> None:
+                if reinstate:
+                    self.withdrawn.clear()
                 machine.rollback(to, tag=tag, via=registry, reinstate=reinstate)
 
             self.carry_out(number, f"rollback {tag} {to} {reinstate}", act, point, when)
@@ -99,7 +108,8 @@ class Publishing(RuleBasedStateMachine):
             def act(machine: Machine, registry: Registry) -> None:
                 machine.withdraw(digest, *tags, via=registry)
 
-            self.carry_out(number, f"withdraw {digest} {tags}", act, point, when)
+            if self.carry_out(number, f"withdraw {digest} {tags}", act, point, when):
+                self.withdrawn.add(digest)
 
     @precondition(lambda self: any(self.pending))
     @rule(number=PUBLISHERS)
@@ -121,14 +131,16 @@ class Publishing(RuleBasedStateMachine):
             del self.registry.manifests[bundle.digest]
             self.deleted = True
 
-    def carry_out(self, number: int, command: str, act: Act, point: int | None = None, when: str = "after") -> None:
-        """Run a command, which is killed at a point of its way if it gets there."""
+    def carry_out(self, number: int, command: str, act: Act, point: int | None = None, when: str = "after") -> bool:
+        """Run a command, which is killed at a point of its way if it gets there; return whether it was done."""
         machine = self.publishers[number]
         run = Mortal(self.registry, point or 0, when)
         machine.run = run
+        is_done = False
         try:
             act(machine, run.line)
             self.pending[number].pop(command, None)
+            is_done = True
         except REFUSALS:
             pass  # one that was killed stays open: its user has to decide anew
         except Killed:
@@ -138,6 +150,7 @@ class Publishing(RuleBasedStateMachine):
             known = self.moved.setdefault(tag, [])
             if digest not in known[-1:]:
                 known.append(digest)
+        return is_done
 
     def verifies(self, tag: str) -> TfimgError | None:
         try:
@@ -170,6 +183,13 @@ class Publishing(RuleBasedStateMachine):
                 continue
             others = [digest for digest, _ in chain(self.registry, tag) if not self.was_withdrawn(digest, tag)]
             assert others == [], (tag, others)
+
+    @invariant()
+    def what_was_withdrawn_is_refused_when_its_tag_is_moved_back(self) -> None:
+        """As an attacker moves it, until a publisher reinstates something; a deleted statement cannot count."""
+        for digest in () if self.deleted else self.withdrawn:
+            with pytest.raises(WithdrawnError):
+                verify(self.registry, digest, KEYS, Policy(), now=NOW, tag="2.15")
 
     @invariant()
     def no_move_is_lost(self) -> None:

@@ -5,10 +5,13 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from support.messages import exactly
 from tfimg.core.errors import FileError, RegistryError, UsageError
 from tfimg.core.process import CommandFailed
+from tfimg.matrix.schema import check_repository_name
 from tfimg.registry.reference import (
     PATH_ADVICE,
     Credentials,
@@ -281,3 +284,16 @@ def test_no_secret_is_in_what_is_printed() -> None:
 def test_the_file_is_where_docker_has_it() -> None:
     assert config_file({"HOME": "/home/ann"}) == Path("/home/ann/.docker/config.json")
     assert config_file({"HOME": "/home/ann", "DOCKER_CONFIG": "/d"}) == Path("/d/config.json")
+
+
+@given(st.text(alphabet="a0.-_/:A ;$\u0661", min_size=1, max_size=9))
+@example("a..b")
+@example("host:0/a")
+@example("a" * 256)
+def test_a_repository_of_the_matrix_is_one_of_a_registry(name: str) -> None:
+    """The matrix checks names without the modules of registries."""
+    try:
+        check_repository_name(name)
+    except ValueError:
+        return
+    assert parse_repository(name).path.endswith(name.rpartition("/")[2])

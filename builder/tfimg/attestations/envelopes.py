@@ -13,8 +13,8 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Plai
 
 from tfimg.attestations.keys import SigningKey, VerifyingKey
 from tfimg.core.documents import Document, InvalidDocument, null_means, parse_document
-from tfimg.core.errors import TamperedError
-from tfimg.core.text import canonical_json, to_strict_json
+from tfimg.core.errors import TamperedError, WrongClock
+from tfimg.core.text import SET_CLOCK, canonical_json, to_strict_json
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 
@@ -57,6 +57,17 @@ Time = Annotated[
     AfterValidator(lambda time: time.astimezone(UTC)),
 ]
 """A time of a statement, in UTC."""
+
+
+def require_time(time: datetime) -> datetime:
+    """Return the time of a new statement, in UTC. Raises `WrongClock` for one that no reader accepts."""
+    if not EARLIEST <= time < LATEST:
+        raise WrongClock(
+            f"A statement of {time.isoformat(timespec='seconds')} cannot be signed: its time must be from "
+            f"{EARLIEST.year} to {LATEST.year - 1}.",
+            next_step=SET_CLOCK,
+        )
+    return time.astimezone(UTC)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

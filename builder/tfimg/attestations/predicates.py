@@ -128,9 +128,10 @@ class RunContext:
 def make_test_result(report: Report, *, subject: envelopes.Subject, ran: RunContext) -> envelopes.Statement:
     """Return in-toto's test-result v0.1, with tfimg's fields for what it lacks.
 
-    The report has to be about the subject's digest: the image, pulled by that digest.
+    The report has to be about the subject's digest: the image, pulled by that digest. Raises `WrongClock`.
     """
-    ended = datetime.fromisoformat(report.date)
+    ended = envelopes.require_time(datetime.fromisoformat(report.date))
+    began = envelopes.require_time(ended - timedelta(seconds=report.seconds))
     ran_checks = {result.check for result in report.results}
     skipped = [
         {"name": result.check, "reason": result.reason, "required": result.check in report.required}
@@ -171,7 +172,7 @@ def make_test_result(report: Report, *, subject: envelopes.Subject, ran: RunCont
             "gpus": [{"name": name, "capability": f"sm_{sm.replace('.', '')}"} for name, sm in report.gpus],
             "driver": report.driver,
         },
-        "startedOn": envelopes.format_time(ended - timedelta(seconds=report.seconds)),
+        "startedOn": envelopes.format_time(began),
         "finishedOn": envelopes.format_time(ended),
     }
     return envelopes.make_statement(subject, envelopes.TEST_RESULT, predicate)

@@ -10,20 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from tfimg.attestations import attach, envelopes
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.predicates import SignedResult, read_result
 from tfimg.core import documents, errors, text
 from tfimg.registry.documents import Reader
+from tfimg.registry.reference import parse_repository
 
 MAX_TAGS = 100  # tags in one statement. An image has at most six: its build, its identifier and four aliases
+
+
+def _require_repository(text: str) -> str:
+    try:
+        parse_repository(text)
+    except errors.UsageError as error:
+        raise ValueError(error.what) from None
+    return text
+
+
 Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
-Repository = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,512}$")]
+Repository = Annotated[str, AfterValidator(_require_repository)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Reason = Literal["publish", "rollback"]
 
@@ -130,11 +141,11 @@ class ImageStatements:
 def next_time(now: datetime, earlier: Iterable[ImageStatements]) -> datetime:
     """Return the time of a new promotion or withdrawal: now, or just after every statement that it follows.
 
-    So a second withdrawal is never the same bytes as a first one, which a promotion has cancelled.
+    So a second withdrawal is never the same bytes as a first one, which a promotion has cancelled. Raises `WrongClock`.
     """
     times = [one.predicate.time for statements in earlier for one in statements.promotions]
     times += [one.predicate.time for statements in earlier for one in statements.withdrawals]
-    return max([now.astimezone(UTC), *(time + timedelta.resolution for time in times)])
+    return envelopes.require_time(max([now, *(time + timedelta.resolution for time in times)]))
 
 
 def make_predicate_statement(subject: envelopes.Subject, predicate: Promotion | Withdrawal) -> envelopes.Statement:

@@ -166,7 +166,7 @@ def judge_results(attestations: ImageAttestations, policy: Policy, tag: str, now
     def newness(result: tuple[SignedResult, str]) -> tuple[bool, datetime, bool]:
         # A pass from the future is the oldest: it neither counts nor hides a failure.
         blocks = not result[0].is_pass
-        return blocks or result[0].ended <= now + MAX_CLOCK_SKEW, result[0].ended, blocks
+        return blocks or result[0].ended - now <= MAX_CLOCK_SKEW, result[0].ended, blocks
 
     violations: list[TfimgError] = []
     for result in sorted(read_results(attestations), key=newness, reverse=True):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from tfimg.core.failures import to_tfimg_error
 from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
+from tfimg.core.text import read_clock
 from tfimg.engine.interface import Engine, LocalImage
 from tfimg.engine.machine import required_disk_bytes
 from tfimg.host.survey import TargetLevel
@@ -174,7 +174,7 @@ class Batch:
         by_name = {result.identifier: result for result in (*self.results, *schedule.run(self.plans))}
         return BatchResult(
             results=tuple(by_name[identifier] for identifier in self.order),
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            date=read_clock().isoformat(timespec="seconds"),
             seconds=self.seconds + time.monotonic() - began,
         )
 

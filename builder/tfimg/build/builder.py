@@ -21,7 +21,7 @@ from tfimg.core import cancellation, errors, files, process
 from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
-from tfimg.core.text import parse_time, to_plain_text
+from tfimg.core.text import parse_time, quote_argument, to_plain_text
 from tfimg.custom.image import make_custom_labels
 from tfimg.engine import bases, buildx
 from tfimg.engine.interface import BuildRequest, Capabilities, Engine, StoredImage
@@ -409,7 +409,7 @@ class Builder:
             report,
             subject=f"{report.identifier} was built",
             consequence="No tag was given.",
-            details=f"`tfimg explain {file}` shows the whole report.",
+            details=f"`tfimg explain {quote_argument(file)}` shows the whole report.",
         )
         record = read_record(self.project.workspace, report.identifier) if self.settings.recheck else None
         if record is None:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from tfimg.registry.reference import Reference, parse_reference, parse_repositor
 if TYPE_CHECKING:
     from tfimg.attestations.keys import SigningKey, VerifyingKey
     from tfimg.attestations.policy import Policy
+    from tfimg.cli.context import Context
     from tfimg.project.project import Project
     from tfimg.publish.repository import SignedRepository
 
@@ -164,7 +166,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
         return _read_public_keys((*self.public_key, *_environment_files(environ)))
 
     def signed_repository(
-        self, project: Project, target: Reference, key: SigningKey, *, reinstate: bool = False
+        self, context: Context, project: Project, target: Reference, key: SigningKey, *, reinstate: bool = False
     ) -> SignedRepository:
         """Return the repository whose tags move."""
         from tfimg.publish.repository import SignedRepository
@@ -179,6 +181,7 @@ class SigningOptions(PasswordOptions, PolicyOptions):
             publisher=self.publisher or os.uname().nodename,
             reinstate=reinstate,
             now=services.now,
+            warn=cache(context.note),  # each once
         )
 
 

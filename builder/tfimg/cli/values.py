@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfimg.core.errors import FileError, NetworkError, NotInRegistry, RegistryError
+from tfimg.core.text import quote_argument, read_clock
 from tfimg.matrix.devices import DEVICES
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def require_writable(option: str, name: str) -> None:
     if not folder.resolve().is_dir():
         raise FileError(
             f"{option} {name}: there is no folder {folder}.",
-            next_step=f"Make it with `mkdir -p {shlex.quote(str(folder))}`, or name another file.",
+            next_step=f"Make it with `mkdir -p {quote_argument(folder)}`, or name another file.",
         )
     if Path(name).is_dir() or not os.access(Path(name).resolve().parent, os.W_OK):
         raise FileError(
@@ -163,7 +163,7 @@ def _read_matrix() -> Matrix:
     from tfimg.matrix.checked import load_matrix
 
     path, cache = find_workspace(os.environ).matrix, state_folder(os.environ) / "cache"
-    return load_matrix(path.read_text("utf-8"), source=path.name, today=datetime.now(UTC).date(), cache=cache)
+    return load_matrix(path.read_text("utf-8"), source=path.name, today=read_clock().date(), cache=cache)
 
 
 @contextmanager
@@ -180,5 +180,5 @@ def explain_missing_registry(image: str) -> Iterator[None]:
         raise kind(
             f"{image} names no registry, so it means {parse_reference(image)}: {error.what}",
             next_step=f"Write the registry too, as in registry.example/{image}; for an image in the engine use "
-            f"`tfimg validate {image}` or `tfimg inspect --local {image}`.",
+            f"`tfimg validate {quote_argument(image)}` or `tfimg inspect --local {quote_argument(image)}`.",
         ) from None

@@ -89,11 +89,12 @@ class UsageError(TfimgError, exit_code=ExitCode.USAGE):
 class MatrixError(TfimgError, exit_code=ExitCode.USAGE):
     """matrix.yaml is not valid; the message lists each problem with its path."""
 
-    def __init__(self, problems: Sequence[str], *, source: str) -> None:
+    def __init__(self, problems: Sequence[str], *, source: str, today: str = "") -> None:
         self.problems = tuple(problems)
         lines = "\n".join(f"  {problem}" for problem in problems)
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        super().__init__(f"{source} has {count}:\n{lines}\n", next_step="Correct each path named above.")
+        clock = f" The clock of this machine shows {today}." if "is in the future" in lines else ""
+        super().__init__(f"{source} has {count}:\n{lines}\n", next_step=f"Correct each path named above.{clock}")
 
 
 class FileError(TfimgError, exit_code=ExitCode.USAGE):
@@ -307,6 +308,10 @@ class NotebookFailed(TfimgError, exit_code=ExitCode.HOST):
 
 class UnsuitableHost(TfimgError, exit_code=ExitCode.HOST):
     """The machine cannot run the images; each finding has its own next step."""
+
+
+class WrongClock(TfimgError, exit_code=ExitCode.HOST):
+    """The clock of this machine shows a time that cannot be right."""
 
 
 class RegistryError(TfimgError, exit_code=ExitCode.REGISTRY):

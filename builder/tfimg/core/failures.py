@@ -14,9 +14,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 
-from tfimg.core.errors import DiskSpaceError, FileError, InternalError, NetworkError, TfimgError
+from tfimg.core.errors import DiskSpaceError, FileError, InternalError, NetworkError, TfimgError, WrongClock
 from tfimg.core.files import find_free_bytes
-from tfimg.core.text import escape_unprintable, format_size, remove_credentials, truncate
+from tfimg.core.text import escape_unprintable, format_size, read_clock, remove_credentials, truncate
 
 Stage = Literal["DNS", "proxy", "connection", "certificate", "TLS", "time", "cut", "status", "other"]
 """What of a request failed; `cut` is a connection that ended early, `other` what the server sent."""
@@ -329,6 +329,10 @@ def to_tfimg_error(error: Exception, folders: Sequence[Path] = ()) -> TfimgError
     if type(error).__module__.partition(".")[0] in ("requests", "urllib3", "ssl", "socket"):
         return network_error("A request failed", read_failure(error))
     if not isinstance(error, OSError):
+        try:
+            read_clock()  # without which modules of Python fail, such as `logging` when it is imported
+        except WrongClock as wrong:
+            return wrong
         return InternalError(
             f"Internal error: {type(error).__name__}: {error}.",
             next_step="Please report it with the output of the same command under TFIMG_DEBUG=1.",

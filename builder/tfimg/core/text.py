@@ -1,12 +1,21 @@
 """Make text and values from outside safe for terminals, XML, HTML and strict JSON."""
 
+from __future__ import annotations
+
 import codecs
 import json
 import math
 import re
+import shlex
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tfimg.core.errors import WrongClock
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 """Colours, cursor movements and titles (ECMA-48)."""
@@ -24,6 +33,29 @@ def decode_text(content: bytes) -> str:
 def to_plain_text(text: str) -> str:
     """Remove terminal sequences and escape other unprintable characters, most of which XML 1.0 forbids."""
     return escape_unprintable(_SEQUENCES.sub("", text))
+
+
+def make_html_environment(**options: Any) -> Environment:
+    """Return the environment of HTML pages: every value is text, also if it looks like markup or controls a terminal.
+
+    `options` are those of jinja's `Environment`.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: to_plain_text(value) if type(value) is str else value,  # markup of templates is no `str`
+        **options,
+    )
+
+
+def quote_argument(value: object) -> str:
+    """Quote a value for a command that a message shows; zsh also expands words that begin with `=`."""
+    text = str(value)
+    return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
 
 
 def to_strict_json(value: Any) -> Any:
@@ -89,11 +121,25 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
+SET_CLOCK = "Set the clock of this machine (`timedatectl set-ntp true` where systemd sets it), and run it again."
+
+
+def read_clock() -> datetime:
+    """Return the time in UTC.
+
+    Raises `WrongClock` for one that Python cannot express: CPython counts nanoseconds in 64 bits, until the year 2262.
+    """
+    try:
+        return datetime.fromtimestamp(time.time(), UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise WrongClock(f"The clock of this machine cannot be read: {error}.", next_step=SET_CLOCK) from None
+
+
 def parse_time(text: str) -> datetime | None:
     """Return an ISO 8601 time in UTC; None for any other text."""
     try:
-        time = datetime.fromisoformat(text)
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 

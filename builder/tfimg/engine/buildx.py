@@ -12,13 +12,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tfimg.core.errors import EngineError, EngineUnavailable, UsageError
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.core.text import parse_time, quote_argument
 from tfimg.engine.interface import Capabilities
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 
@@ -78,8 +78,8 @@ class RawJsonDecoder:
                     if state == "cached":
                         seconds = 0.0
                     elif state != "started" and vertex.get("started") and vertex.get("completed"):
-                        started, completed = map(datetime.fromisoformat, (vertex["started"], vertex["completed"]))
-                        seconds = (completed - started).total_seconds()
+                        started, completed = map(parse_time, (vertex["started"], vertex["completed"]))
+                        seconds = (completed - started).total_seconds() if started and completed else None
                     yield StepEvent(
                         step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None
                     )
@@ -171,7 +171,8 @@ def _unavailable(name: str, reason: str) -> EngineUnavailable:
     reason = reason.removeprefix("ERROR: ").rstrip(".")
     return EngineUnavailable(
         f"The builder {name} does not answer: {reason}{'' if reason.endswith('?') else '.'}",
-        next_step=f"Start it, or correct its address (`docker buildx inspect {name}`); or name another --builder.",
+        next_step=f"Start it, or correct its address (`docker buildx inspect {quote_argument(name)}`); or name another "
+        "--builder.",
     )
 
 

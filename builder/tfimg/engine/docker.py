@@ -44,7 +44,7 @@ from tfimg.core.files import digest_of, find_free_bytes
 from tfimg.core.process import CommandFailed, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
-from tfimg.core.text import truncate
+from tfimg.core.text import quote_argument, truncate
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
 from tfimg.engine.machine import INSTALL_ENGINE, describe_access, find_platform, make_probe
@@ -365,7 +365,7 @@ class DockerEngine:
             raise errors.EngineTooOld(
                 f"Podman {self.podman} at {self.host} gives no GPU to containers that are started through its socket.",
                 next_step="Run the suite with its command, or upgrade it: "
-                f"`tfimg run {request.image} -- tfimg-selftest`.",
+                f"`tfimg run {quote_argument(request.image)} -- tfimg-selftest`.",
             )
         with self.translate_errors():
             container = self.client.containers.create(

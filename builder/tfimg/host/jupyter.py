@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tfimg.core.errors import MissingVariant, NotebookFailed, PortInUse, UnsuitableHost, UsageError
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
+from tfimg.core.text import quote_argument
 from tfimg.engine.interface import DeviceSupport, LocalImage
 from tfimg.host.run import (
     CONTAINER_ROOT,
@@ -117,16 +118,18 @@ def map_user(folder: Path, toolkit: DeviceSupport) -> tuple[str, ...]:
     if options is None and toolkit.rootless:
         raise UsageError(
             f"-v {folder}: in a rootless engine the image's user may not write to a folder of user {status.st_uid}.",
-            next_step=f"Let all users write to it: `chmod o+rwx {folder}`; or name another folder.",
+            next_step=f"Let all users write to it: `chmod o+rwx {quote_argument(folder)}`; or name another folder.",
         )
     if options is None:
         raise UsageError(
             f"-v {folder}: the folder belongs to root, and JupyterLab does not run as root.",
-            next_step=f"Let the image's user write to it: `chown {IMAGE_USER} {folder}`; or name another folder.",
+            next_step="Let the image's user write to it: "
+            f"`chown {IMAGE_USER} {quote_argument(folder)}`; or name another folder.",
         )
     if status.st_uid and not status.st_mode & (stat.S_IWUSR | stat.S_IWOTH):
         raise UsageError(
-            f"-v {folder}: its owner may not write to it.", next_step=f"`chmod u+w {folder}`; or name another folder."
+            f"-v {folder}: its owner may not write to it.",
+            next_step=f"`chmod u+w {quote_argument(folder)}`; or name another folder.",
         )
     return options
 

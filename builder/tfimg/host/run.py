@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import re
-import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
+from tfimg.core.text import quote_argument
 from tfimg.engine.interface import DeviceAccess, DeviceSupport
 from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
@@ -104,7 +104,7 @@ class Mount:
             if self.option:
                 return UsageError(
                     f"{self.option}: this machine has no {self.source}.",
-                    next_step=f"Correct the path, or make the folder: `mkdir -p {shlex.quote(str(self.source))}`.",
+                    next_step=f"Correct the path, or make the folder: `mkdir -p {quote_argument(self.source)}`.",
                 )
         except OSError:  # the engine may see what this user may not
             pass
@@ -190,7 +190,7 @@ def _folder_settings(options: RunOptions, toolkit: DeviceSupport) -> _Settings:
         return _Settings(flags=choose_owner(owned[0], toolkit) or (), missing=missing)
     notes = tuple(
         f"{mount.source} belongs to root, and the program runs as user {IMAGE_USER}, who may not write to it. `chown "
-        f"{IMAGE_USER} {shlex.quote(str(mount.source))}` gives the folder away; `-u 0` runs the program as root."
+        f"{IMAGE_USER} {quote_argument(mount.source)}` gives the folder away; `-u 0` runs the program as root."
         for mount in candidates[:1]
         if not (mount.read_only or toolkit.rootless) and choose_owner(mount.source.stat(), toolkit) is None
     )

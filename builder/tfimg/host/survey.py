@@ -20,6 +20,7 @@ from tfimg.core.errors import (
     UnavailableGpu,
 )
 from tfimg.core.levels import Level
+from tfimg.core.text import quote_argument
 from tfimg.engine.interface import DEFAULT_CDI_FOLDERS, DeviceAccess, DeviceSupport
 from tfimg.engine.machine import EMULATE
 from tfimg.host.nvidia_smi import HostGpu, NvidiaSmi, find_capability
@@ -219,7 +220,7 @@ def _check_one_gpu(matrix: Matrix, spec: ImageSpec, driver: str, gpu: HostGpu) -
         )
     floor = find_driver_floor(matrix, spec, sm)
     if floor and Version(driver) < Version(floor):
-        request = f"`tfimg resolve --driver {driver}{f' --gpu {sm}' if sm else ''}`"
+        request = f"`tfimg resolve --driver {quote_argument(driver)}{f' --gpu {sm}' if sm else ''}`"
         raise UnavailableDriver(
             f"{spec.identifier} needs NVIDIA driver {floor} or newer on {gpu.name}, and this machine's is {driver}.",
             next_step=f"Install a newer driver and reboot, or use an image for this driver: {request}.",

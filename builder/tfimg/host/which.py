@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tfimg.core.errors import ResolutionError, UnavailableGpu, UsageError
+from tfimg.core.text import quote_argument
 from tfimg.host.nvidia_smi import CAPABILITY_QUERY, ELLIPSIS, QUERY, HostGpu, NvidiaSmi, find_matrix_name
-from tfimg.matrix.conditions import Condition, Request, list_conditions, preference_key, quote_argument
+from tfimg.matrix.conditions import Condition, Request, list_conditions, preference_key
 from tfimg.matrix.gpus import find_execution_mode, find_gpu
 from tfimg.matrix.resolve import Resolution, resolve
 from tfimg.matrix.schema import Matrix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tfimg.core import errors
+from tfimg.core.text import quote_argument
 from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
@@ -50,11 +50,6 @@ class Request:
     driver: str | None = None
     gpu: str | None = None
     variant: str | None = None
-
-
-def quote_argument(value: str) -> str:
-    """Quote a value for a shell; zsh also expands words that begin with `=`."""
-    return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
 
 
 def parse_platform(text: str) -> schema.Platform:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from tfimg.core import documents, errors
+from tfimg.core.text import SET_CLOCK
 from tfimg.matrix import rules, schema
 
 MAX_CHARACTERS = 1 << 17
@@ -23,7 +24,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's; PyYAML of 
 def parse_matrix(text: str, *, source: str, today: date) -> schema.Matrix:
     """Parse the text of a matrix; `source` is its name in messages, `today` the last possible day of a release.
 
-    Raises `MatrixError` with all problems: those of the schema, else those of the rules.
+    Raises `MatrixError` with all problems: those of the schema, else those of the rules; `WrongClock` if every
+    release is in the future.
     """
     try:
         matrix = validate_facts(schema.Matrix, read_yaml(text))
@@ -31,9 +33,15 @@ def parse_matrix(text: str, *, source: str, today: date) -> schema.Matrix:
         raise errors.MatrixError([str(error)], source=source) from None
     except ValidationError as error:
         raise errors.MatrixError([*describe_schema_errors(error)], source=source) from None
+    first = min((release.released for row in matrix.rows for release in row.tensorflow), default=date.min)
+    if today < first:
+        raise errors.WrongClock(
+            f"The clock of this machine shows {today}, and the first release in {source} is of {first}.",
+            next_step=SET_CLOCK,
+        )
     problems = [problem for rule in rules.RULES for problem in rule(matrix, today)]
     if problems:
-        raise errors.MatrixError(problems, source=source)
+        raise errors.MatrixError(problems, source=source, today=str(today))
     return matrix
 
 

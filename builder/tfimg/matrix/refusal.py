@@ -11,6 +11,7 @@ from typing import NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from tfimg.core.errors import ResolutionError
+from tfimg.core.text import quote_argument
 from tfimg.matrix.conditions import (
     CRITERIA,
     Condition,
@@ -18,7 +19,6 @@ from tfimg.matrix.conditions import (
     list_conditions,
     parse_version,
     preference_key,
-    quote_argument,
 )
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.schema import Matrix

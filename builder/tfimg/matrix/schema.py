@@ -221,10 +221,15 @@ def has_version_prefix(version: str, prefix: str) -> bool:
     return f"{version}.".startswith(f"{prefix}.")
 
 
+MAX_REPOSITORY = 255  # characters of a repository's name with its registry (distribution, `NameTotalLengthMax`)
+
+
 def check_repository_name(value: str) -> str:
     """Return a repository name of the OCI distribution specification. Raises `ValueError`."""
-    part = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
-    if not re.fullmatch(rf"(?:[a-z0-9.-]+(?::\d+)?/)?{part}(?:/{part})*", value):
+    label, part = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+    name = rf"(?:{label}(?:\.{label})*(?::(?P<port>[0-9]{{1,5}}))?/)?{part}(?:/{part})*"
+    found = re.fullmatch(name, value)
+    if not found or not 0 < int(found["port"] or 1) < 1 << 16 or len(value) > MAX_REPOSITORY:
         raise ValueError(f"{value!r} is not a repository name")
     return value
 

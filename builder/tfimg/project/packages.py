@@ -12,7 +12,7 @@ from packaging.version import Version
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from tfimg.core.errors import ResolutionError, UsageError
-from tfimg.core.text import escape_unprintable, list_first
+from tfimg.core.text import escape_unprintable, list_first, quote_argument
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.resolve import resolve
@@ -129,11 +129,11 @@ def _check_settings(settings: Sequence[Setting], network: HostNetwork, find_link
                 continue
             is_page = urlsplit(setting.value).scheme in ("http", "https")
             what = f"`--find-links {shown}` is a {'page' if is_page else 'folder'} of wheels"
-            step = f"Leave the line out, and add --find-links {shown}."
+            step = f"Leave the line out, and add --find-links {quote_argument(shown)}."
             if is_page:
                 step = (
                     "Leave the line out, download the wheels with `pip download --no-deps --dest wheels --find-links "
-                    f"{shown} NAME==VERSION`, and add --find-links wheels."
+                    f"{quote_argument(shown)} NAME==VERSION`, and add --find-links wheels."
                 )
         elif strip_credentials(setting.value) in known:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from tfimg.core.errors import FileError
 from tfimg.core.paths import state_folder
 from tfimg.core.process import replace_process, run
+from tfimg.core.text import read_clock
 
 if TYPE_CHECKING:
     from tfimg.advisories.service import OsvService
@@ -57,8 +58,8 @@ class Services:
         return self.state / "cache"
 
     def now(self) -> datetime:
-        """Return the time in UTC."""
-        return datetime.now(UTC)
+        """Return the time in UTC. Raises `WrongClock`."""
+        return read_clock()
 
     @property
     def today(self) -> date:

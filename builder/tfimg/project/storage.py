@@ -13,6 +13,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from tfimg.core.errors import EngineError, StateInUse
+from tfimg.core.text import quote_argument
 from tfimg.engine.interface import Engine
 from tfimg.engine.machine import PrivateEngine, list_candidates
 from tfimg.recipe.labels import IDENTIFIER_LABEL
@@ -87,7 +88,7 @@ def list_in_engine(engine: Engine, state: Path, repository: str) -> Iterator[Kep
                     content="base of Debian's packages" if name.startswith(BASE) else f"image {identifier}",
                     bytes=size,
                     place=host,
-                    why=None if is_ours else f"others may use it; `docker image rm {name}` removes it",
+                    why=None if is_ours else f"others may use it; `docker image rm {quote_argument(name)}` removes it",
                 )
                 size = 0  # more names of an image take nothing
     if cached := engine.find_cache_bytes():

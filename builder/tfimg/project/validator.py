@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 
 from tfimg.core import cancellation, errors, files
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.levels import Level
+from tfimg.core.text import parse_time
 from tfimg.engine.interface import Engine
 from tfimg.host.survey import Execution, TargetHost, TargetLevel, choose_target_level
 from tfimg.matrix.schema import Platform
@@ -74,13 +76,15 @@ class Validator:
         digest: str,
         content: str | None = None,
         same_as: Collection[str] = (),
+        max_age: timedelta | None = None,
         from_lock: bool = True,
         on_event: OnEvent = ignore,
     ) -> tuple[Report, bool]:
         """Return the report on an image, green or not, and whether an earlier run wrote it.
 
         `content` is as in `LocalImage`; without it, no report is reused or kept. `same_as` restricts reuse to reports
-        on these digests. `from_lock`: it was built from the plan's lock. Raises `Interrupted` if it was cancelled.
+        on these digests, `max_age` to newer ones. `from_lock`: it was built from the plan's lock. Raises `Interrupted`
+        if it was cancelled.
         """
         target = self.target(plan.spec)
         if target.level == Level.BUILT:
@@ -91,6 +95,9 @@ class Validator:
         kept = self.kept_report(plan.spec, target, content) if content else None
         if kept and self.reuse_reports:
             earlier = kept.read()
+            now = self.project.services.now()
+            if earlier and max_age and now - (parse_time(earlier.date) or now) > max_age:
+                earlier = None
             if earlier and (not same_as or earlier.digest in same_as):
                 return replace(earlier, digest=digest), True
         request = run.ValidationRequest(
@@ -105,7 +112,7 @@ class Validator:
             from_lock=from_lock,
             selection=self.checks,
         )
-        report = run.validate(request, self.engine, on_event=on_event)
+        report = run.validate(request, self.engine, on_event=on_event, now=self.project.services.now)
         cancellation.raise_if_cancelled()  # a container that was stopped proves nothing
         if kept:
             kept.replace(report)

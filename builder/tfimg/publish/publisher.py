@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from tfimg.attestations.envelopes import require_time
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.promotions import ImageStatements, TagMove, read_image_statements
@@ -312,9 +313,10 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
     """Send images, one after the other, then promote all of them.
 
     The result contains the failures of single images. Any other error is raised, and the next run goes on.
-    Raises what `promote` does.
+    Raises what `promote` does, and `WrongClock`.
     """
     repository, on_event = session.repository, session.on_event
+    require_time(repository.now())  # before anything is sent
     results: dict[str, PublishResult] = {}
     sent: list[SentImage] = []
     with repository.lock_tags(map(session.candidate, jobs), on_event):

@@ -53,7 +53,8 @@ class Renewer:
         """Validate the image of a tag or digest and attach the result, even if it failed: the newest result decides.
 
         Only images with attestations of a trusted key are renewed, whatever their labels say. Raises as `verify` does,
-        `StaleAttestations` for a failure from the future, `LockError`, and the error of a result that is not a pass.
+        `StaleAttestations` for a result from the future, `WrongClock`, `LockError`, and the error of a result that is
+        not a pass.
         """
         attestations, newest = _read_newest(repository, target, tag)
         if attestations.digest in self._renewed:
@@ -132,10 +133,12 @@ def _read_newest(
     newest = max(outcomes, key=lambda outcome: outcome.ended)
     if error := verify.find_tag_mismatch(newest, attestations, tag or ""):
         raise error
+    now = envelopes.require_time(repository.now())
     for outcome in outcomes:
-        if outcome.ended > repository.now() and not outcome.is_pass:
+        if outcome.ended > now:
+            result = "test result" if outcome.is_pass else "failed result"
             raise errors.StaleAttestations(
-                f"{image} has a failed result of {envelopes.format_time(outcome.ended)}, which is in the future: "
+                f"{image} has a {result} of {envelopes.format_time(outcome.ended)}, which is in the future: "
                 "nothing that is attached now would be newer.",
                 next_step="Check this machine's clock; if it is right, build and publish the image again.",
             )

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import cached_property, partial
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from tfimg.attestations.attach import attach
 from tfimg.attestations.policy import Policy
 from tfimg.core import cancellation, documents, errors, events, files
 from tfimg.core.levels import Level
+from tfimg.core.text import read_clock
 from tfimg.publish.indexes import PlatformTags
 from tfimg.recipe.tags import find_shared_tag
 from tfimg.registry.documents import Registry
@@ -31,8 +32,8 @@ class SignedRepository:
     """A registry repository, and the identity that publishes to it.
 
     `key` signs; statements of `key`, of `other_keys` and of the policy's keys count. `state` is the folder for
-    locks, `publisher` this machine's name in statements. With `reinstate`, promotions cancel withdrawals. Raises
-    `InvalidKey` for a key that the policy refuses.
+    locks, `publisher` this machine's name in statements. With `reinstate`, promotions cancel withdrawals.
+    `warn` gets what does not stop a command: a wrong clock. Raises `InvalidKey` for a key that the policy refuses.
     """
 
     registry: Registry
@@ -42,7 +43,8 @@ class SignedRepository:
     other_keys: tuple[keys.VerifyingKey, ...] = ()
     publisher: str = field(default_factory=lambda: os.uname().nodename)
     reinstate: bool = False
-    now: Callable[[], datetime] = field(default_factory=lambda: partial(datetime.now, UTC))
+    now: Callable[[], datetime] = read_clock
+    warn: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.policy.accepted_keys([self.key.verifying_key])
@@ -94,15 +96,42 @@ class SignedRepository:
         """Read what trusted keys signed about a digest."""
         return promotions.read_image_statements(self.registry, digest, self.trusted)
 
-    def require_level(self, digest: str, level: Level) -> Level:
+    def require_level(self, digest: str, level: Level, *, of_any_age: bool = False) -> Level:
         """Return the level that the attestations of a digest proves. Raises as `verify` does if that is below `level`.
 
-        Withdrawn images are refused unless they are reinstated.
+        Withdrawn images are refused unless they are reinstated. `of_any_age`: for an image that was promoted once,
+        whatever this machine's clock shows.
         """
         policy = replace(
             self.policy, level=max(level, Level.BUILT), gpu=None, driver=None, allow_withdrawn=self.reinstate
         )
-        return verify.verify(self.registry, digest, self.trusted, policy, now=self.now()).outcome.proven_level
+        now = self.now()
+        if of_any_age:
+            policy = replace(policy, max_age=None)
+            now = max([now, *(outcome.ended for outcome in self.statements(digest).outcomes)])
+        return verify.verify(self.registry, digest, self.trusted, policy, now=now).outcome.proven_level
+
+    def warn_of_age(self, digest: str, known: promotions.ImageStatements) -> None:
+        """Warn if users refuse an image because its newest test result is too old."""
+        now, max_age = self.now(), self.policy.max_age
+        tested = max((outcome.ended for outcome in known.outcomes), default=now)
+        if max_age and now - tested > max_age:
+            self.warn(
+                f"{self.name}@{digest} was last tested at {envelopes.format_time(tested)}, and the clock of this "
+                f"machine shows {envelopes.format_time(now)}: if that is right, users refuse the image until `tfimg "
+                "publish --renew` renews it."
+            )
+
+    def next_time(self, earlier: Iterable[promotions.ImageStatements]) -> datetime:
+        """Return the time of a new statement after `earlier` ones; warn if they are later than this machine's clock."""
+        now = self.now()
+        time = promotions.next_time(now, earlier)
+        if time - now > verify.MAX_CLOCK_SKEW:
+            self.warn(
+                f"The clock of this machine shows {envelopes.format_time(now)}, which is before the newest signed "
+                f"statement, of {envelopes.format_time(time)}: the new one is dated after that. Set the clock."
+            )
+        return time
 
     def promotion(
         self,
@@ -118,7 +147,7 @@ class SignedRepository:
             tags=tuple(tags),
             publisher=self.publisher,
             reason=reason,
-            time=promotions.next_time(self.now(), earlier),
+            time=self.next_time(earlier),
             tfimg=__version__,
             cancels=tuple(sorted(set(cancels))),
         )

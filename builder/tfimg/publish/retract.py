@@ -12,8 +12,9 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from tfimg.attestations.promotions import TagMove, Withdrawal, next_time, walk_history, withdrawn_error
+from tfimg.attestations.promotions import TagMove, Withdrawal, walk_history, withdrawn_error
 from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
+from tfimg.core.text import quote_argument
 from tfimg.matrix.schema import PLATFORMS
 from tfimg.publish.indexes import find_own_tags, list_platform_tags, update_indexes
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
@@ -51,7 +52,7 @@ def list_earlier(repository: SignedRepository, tag: str, present: str) -> Iterat
             objection = "has no signed promotion for this tag"
         else:
             try:
-                repository.require_level(step.digest, repository.policy.find_promise(tag).level)
+                repository.require_level(step.digest, repository.policy.find_promise(tag).level, of_any_age=True)
             except (*INSUFFICIENT, NotInRegistry, WithdrawnError) as error:
                 objection = f"lacks the attestations that the tag promises ({error.what})"
         promoted = step.promotion.predicate.time if step.promotion else None
@@ -92,7 +93,8 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
         tags = ", ".join(presents)
         raise UsageError(
             f"--to {to}: {matches} in the signed history of {tags}.",
-            next_step=f"`tfimg history {repository.name} {tags.partition(',')[0]}` lists them; name the whole digest.",
+            next_step=f"`tfimg history {repository.name} {quote_argument(next(iter(presents)))}` lists them; name the "
+            "whole digest.",
         )
     ((tag, digest),) = found
     is_present = digest == presents[tag]
@@ -102,7 +104,7 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
         command = "`tfimg publish --reinstate`" if is_present else "--reinstate"
         raise WithdrawnError(error.what, next_step=f"Name another image, or cancel the withdrawal with {command}.")
     if not is_present:
-        repository.require_level(digest, repository.policy.find_promise(tag).level)
+        repository.require_level(digest, repository.policy.find_promise(tag).level, of_any_age=True)
     return tag, digest
 
 
@@ -207,6 +209,7 @@ def _promote(repository: SignedRepository, moves: Sequence[Move]) -> None:
                     cancels |= in_force
         if tags:
             repository.attach(digest, repository.promotion(tags, earlier, reason="rollback", cancels=cancels))
+            repository.warn_of_age(digest, known)
 
 
 def _withdraw(
@@ -221,7 +224,7 @@ def _withdraw(
         tags=tags,
         reason=reason,
         replacement=replacement,
-        time=next_time(repository.now(), [known]),
+        time=repository.next_time([known]),
         publisher=repository.publisher,
     )
     repository.attach(digest, withdrawal)

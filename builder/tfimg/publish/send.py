@@ -16,6 +16,7 @@ from tfimg.attestations import attach, envelopes, predicates
 from tfimg.core import errors, files, retry
 from tfimg.core.events import Event, InfoEvent, OnEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.levels import Level
+from tfimg.core.text import quote_argument
 from tfimg.engine.interface import LocalImage
 from tfimg.engine.machine import CANDIDATE, remove_name
 from tfimg.inspect.host_secrets import make_key_secret
@@ -141,6 +142,7 @@ class EngineSteps:
                 digest=digest,
                 content=image.content,
                 same_as=(image.digest, digest),
+                max_age=self.repository.policy.max_age,
                 on_event=on_event,
             )
         finally:
@@ -149,7 +151,7 @@ class EngineSteps:
             report,
             subject=f"{job.identifier} was pulled by digest",
             consequence="No tag points to it.",
-            details=f"`tfimg validate {job.name} --report FILE` writes the whole report.",
+            details=f"`tfimg validate {quote_argument(job.name)} --report FILE` writes the whole report.",
         )
         if reused:
             date = report.date.replace("+00:00", "Z")

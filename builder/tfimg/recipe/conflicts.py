@@ -20,7 +20,7 @@ from packaging.version import Version
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.events import InfoEvent, OnEvent, ignore
-from tfimg.core.text import escape_unprintable, list_first
+from tfimg.core.text import escape_unprintable, list_first, quote_argument
 from tfimg.index.client import make_environment, read_file_requires, select_requirements
 from tfimg.matrix.schema import PROCESSORS
 from tfimg.recipe.ages import (
@@ -1139,7 +1139,7 @@ def _join(one: Requirement, other: Requirement) -> Requirement:
 
 def _describe_wheels(missing: Mapping[str, str]) -> str:
     """Return in words how to make wheels of names and versions that the index has as source."""
-    files = " ".join(f"{one}=={version}" for one, version in missing.items())
+    files = " ".join(quote_argument(f"{one}=={version}") for one, version in missing.items())
     return (
         "let `tfimg build` make the wheel in a container, or make it with `pip wheel --no-deps "
         f"--wheel-dir wheels {files}` and add --find-links wheels"

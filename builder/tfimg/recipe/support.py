@@ -12,17 +12,18 @@ from importlib.resources import files
 from itertools import groupby, pairwise, product
 from typing import Any, Literal
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import FunctionLoader
 from packaging.requirements import Requirement
 from packaging.version import Version
 from pydantic import BaseModel
 
 from tfimg import __version__
 from tfimg.core.levels import LEVEL_MEANINGS, Level
+from tfimg.core.text import make_html_environment
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
 from tfimg.matrix.load import dump_facts
-from tfimg.matrix.schema import PLATFORMS, Constraint, Gpu, Matrix, Platform, Row, minor_version
+from tfimg.matrix.schema import PLATFORMS, Constraint, Gpu, Matrix, Platform, Row, check_repository_name, minor_version
 from tfimg.matrix.spec import ImageSpec, list_libraries
 from tfimg.recipe.labels import BASE_KINDS, DECLARED, BaseKind, Status, describe_matrix_image
 
@@ -414,16 +415,13 @@ def render_matrix(
 ) -> str:
     """Return the matrix as an HTML page without external resources; `is_part`: as a `div` with style and script.
 
-    `made` is the day that the page shows; `reports` are addresses of validation reports by identifier.
+    `made` is the day that the page shows; `reports` are addresses of validation reports by identifier. Raises
+    `ValueError` for a `repository` that is not one.
     """
+    check_repository_name(repository)
     folder = files("tfimg.recipe")
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-    )
+    loader = FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8"))
+    environment = make_html_environment(loader=loader)
     environment.filters |= {
         "issue_url": make_issue_url,
         "capability": format_capability,

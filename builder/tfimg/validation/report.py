@@ -18,7 +18,14 @@ from pydantic import ConfigDict, Field
 from tfimg.core import documents, events
 from tfimg.core.errors import ValidationAborted
 from tfimg.core.levels import Level, SuiteLevel
-from tfimg.core.text import clamp_duration, format_value, to_plain_text, to_strict_json
+from tfimg.core.text import (
+    clamp_duration,
+    format_value,
+    make_html_environment,
+    quote_argument,
+    to_plain_text,
+    to_strict_json,
+)
 from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.devices import DEVICES, Device
 
@@ -105,7 +112,8 @@ def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, conten
         reason = f"{reason} ({error})"
     end = f"did not end in {SECONDS} s" if status is None else f"ended with status {status}"
     raise ValidationAborted(
-        f"The inventory of {image} {end}: {reason}", next_step=f"Look inside with `docker run --rm -it {image} python`."
+        f"The inventory of {image} {end}: {reason}",
+        next_step=f"Look inside with `docker run --rm -it {quote_argument(image)} python`.",
     )
 
 
@@ -468,16 +476,7 @@ class ReportRow:
 
 def format_page(report: Report) -> str:
     """Return the page. Everything that came out of a container is text, also if it looks like markup."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_escape,
-    )
+    environment = make_html_environment(keep_trailing_newline=True)
     environment.filters |= {"pretty": format_value}
     template = environment.from_string(files("tfimg.validation").joinpath("report.html.j2").read_text("utf-8"))
     checks = list_rows(report)
@@ -499,11 +498,6 @@ def format_page(report: Report) -> str:
         sign=LIGHTS[light],
         summary=summary,
     )
-
-
-def _escape(value: Any) -> Any:
-    """Escape control characters in every expression of the template; its own markup is not a plain `str`."""
-    return to_plain_text(value) if type(value) is str else value
 
 
 def summarize(report: Report) -> tuple[Light, str]:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,7 @@ from tfimg.core import documents, errors
 from tfimg.core.events import ChecksPlanned, CheckStarted
 from tfimg.core.files import hash_files, remove_oldest, write_atomically
 from tfimg.core.levels import Level
+from tfimg.core.text import read_clock
 from tfimg.engine.interface import ContainerRunner, DeviceAccess, Engine, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -419,7 +420,7 @@ def validate(
     engine: ContainerRunner,
     *,
     on_event: Callable[[SuiteEvent], None] = lambda _: None,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    now: Callable[[], datetime] = read_clock,
 ) -> Report:
     """Run the suite in a container without network, as the image's own user.
 

@@ -183,7 +183,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         if not (self.target and specs):
             return
         key = self.signing_key(context.services.environ)
-        repository = self.signed_repository(project, parse_repository(self.target), key)
+        repository = self.signed_repository(context, project, parse_repository(self.target), key)
         publisher = Publisher(project=project, engine=engine, level=self.required_level(), revalidate=self.revalidate)
         publish_images(context, publisher, repository, specs)
 

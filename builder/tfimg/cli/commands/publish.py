@@ -101,7 +101,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             self._print_plan(context, publisher, target, specs)
         else:
             key = self.signing_key(context.services.environ)
-            repository = self.signed_repository(project, target, key, reinstate=self.reinstate)
+            repository = self.signed_repository(context, project, target, key, reinstate=self.reinstate)
             publish_images(context, publisher, repository, specs)
         return 0
 
@@ -147,7 +147,7 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
             for name in names:
                 try:
                     reference = parse_reference(name)
-                    repository = self.signed_repository(project, reference, key)
+                    repository = self.signed_repository(context, project, reference, key)
                     images = list_images(repository.registry, reference.target, reference.tag, self.read_platform())
                     for target, tag in images:
                         renewer.renew(repository, target, tag=tag, on_event=on_event)

@@ -16,6 +16,7 @@ from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions, TrustedKeyOptions, require_keys, split_tag
 from tfimg.cli.values import positive_number, require_advisory, require_digest, require_reason, require_tag
 from tfimg.core.errors import UsageError
+from tfimg.core.text import quote_argument
 from tfimg.publish.history import HistoryEntry, build_tags, find_build, repository_history, tag_history
 from tfimg.publish.indexes import PlatformTags, list_platform_tags
 from tfimg.publish.repository import SignedRepository
@@ -53,7 +54,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
             problem = "must be a tag without a digest" if target.digest else "has no tag"
             raise UsageError(f"{self.image} {problem}.", next_step="Write REGISTRY/NAME:TAG.")
         key = self.signing_key(environ)
-        repository = self.signed_repository(context.project(), target, key, reinstate=self.reinstate)
+        repository = self.signed_repository(context, context.project(), target, key, reinstate=self.reinstate)
         if not self.to:
             raise self._ask_for_image(repository, tag)
         for image in roll_back(repository, tag, to=self.to, reason=self.reason or ""):
@@ -83,7 +84,7 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
             "\n".join(("The image to return to is not named with --to.", *lines)),
             next_step=f"Return to the newest that qualifies:\n  {command}"
             if newest
-            else f"`tfimg history {repository.name} {tag}` lists the whole history.",
+            else f"`tfimg history {repository.name} {quote_argument(tag)}` lists the whole history.",
         )
 
     def _given_options(self) -> Iterator[str]:
@@ -130,7 +131,9 @@ class Withdraw(Command, SigningOptions):
                 f"{self.image} does not name an image by its digest.",
                 next_step="Write REGISTRY/NAME@DIGEST with 12 or more digits, as `tfimg history` prints them.",
             ) from None
-        repository = self.signed_repository(context.project(), target, self.signing_key(context.services.environ))
+        repository = self.signed_repository(
+            context, context.project(), target, self.signing_key(context.services.environ)
+        )
         vulnerable = f"vulnerable to {', '.join(self.advisory)}" if self.advisory else None
         reason = ": ".join(filter(None, (vulnerable, self.reason)))
         digest = find_build(repository.registry, digest.removeprefix("sha256:"))
