@@ -90,8 +90,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     **{
         f"size {size!r}": (with_size(size) + END, "a header states a size of .*, as b'|header is wrong")
         for size in (
-            b"          5\0", b"5          \0"[::-1], b"0000 000005\0", b" " * 12, bytes(12), b"\x000000000005", b"0000000_005\0",
-            b"0000000005\x001",
+            b"          5\0", b"\0          5", b"0000 000005\0", b" " * 12, bytes(12), b"\x000000000005",
+            b"0000000_005\0", b"0000000005\x001",
         )
     },
     "huge size": (with_size(b"\x80" + b"\xff" * 11) + END, "size of"),
