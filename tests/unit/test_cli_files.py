@@ -1,4 +1,4 @@
-"""Files that a command is given: none is read without end, none is replaced that is no file, no failure is a finding."""
+"""Files that a command is given: none is read without end, and none is replaced that is no file."""
 
 import os
 import resource

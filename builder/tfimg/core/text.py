@@ -112,3 +112,10 @@ def _escape(char: str) -> str:
         return char
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def require_integer(value: object) -> object:
+    """Return an integer. Raises `ValueError` for `True` and `1.0`, which equal 1."""
+    if type(value) is not int:
+        raise ValueError("input should be an integer")
+    return value
