@@ -22,7 +22,7 @@ import requests
 from docker.credentials import StoreError
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.images import Image
-from docker.types import DeviceRequest
+from docker.types import DeviceRequest, LogConfig
 from docker.utils.socket import frames_iter
 from packaging.version import InvalidVersion, Version
 from tenacity import wait_random_exponential
@@ -91,6 +91,11 @@ OLDEST_CDI_PODMAN = 5
 """Podman 5.4 gives devices of CDI to containers of its Docker-compatible API; 4.3 ignores the request."""
 
 MAX_LINE = 8 << 20  # bytes of a line; a longer one is split
+
+MAX_OUTPUT, LINE_BYTES = 256 << 20, 256
+"""Bytes that the program of a container may print, where each line counts for so many more: a million empty lines take
+seconds to read. The suite prints less than 1 MB, TensorFlow's warnings included."""
+
 CONCURRENT_REQUESTS = 8  # on two busy cores, 105 images took 2.3 s one after the other, 1.6 s so
 
 BEING_REMOVED = re.compile(
@@ -345,6 +350,8 @@ class DockerEngine:
                 list(request.command),
                 entrypoint=list(request.entrypoint) if request.entrypoint else None,
                 environment=dict(request.environment),
+                # The output is read as it comes: a log of it would fill the engine's disk.
+                log_config=LogConfig(type="none"),
                 **{"network_mode": "none", **DEVICE_OPTIONS[request.access]},
             )
             expired = threading.Event()
@@ -655,13 +662,28 @@ def require_version(subject: str, version: str, oldest: Version) -> None:
 
 
 def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[interface.Line]:
-    """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
-    rests = {1: b"", 2: b""}
+    """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor.
+
+    Raises `ValidationAborted` for more than `MAX_OUTPUT` bytes.
+    """
+    rests = {1: bytearray(), 2: bytearray()}
+    size = 0
     for number, piece in chain(frames, ((number, b"\n") for number in (1, 2) if rests[number])):
-        *whole, rests[number] = (rests[number] + piece).split(b"\n")
+        *whole, rest = piece.split(b"\n")
+        size += len(piece) + LINE_BYTES * len(whole)
+        if size > MAX_OUTPUT:
+            raise errors.ValidationAborted(
+                f"The container was stopped, as its program printed more than {MAX_OUTPUT >> 20} MiB or "
+                f"{MAX_OUTPUT // LINE_BYTES:,} lines.",
+                next_step="Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
+            )
+        if whole:
+            whole[0] = bytes(rests[number]) + whole[0]
+            rests[number] = bytearray()
+        rests[number] += rest
         if len(rests[number]) > MAX_LINE:
-            whole.append(rests[number])
-            rests[number] = b""
+            whole.append(bytes(rests[number]))
+            rests[number] = bytearray()
         for line in whole:
             yield interface.Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
 
