@@ -683,6 +683,20 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     assert (report["identifier"], report["passed"], report["level"]) == ("2.15.1-cpu-py3.11", False, "built")
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_log_of_a_red_build_is_explained_by_the_check_that_failed(
+    options: tuple[str, ...], tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.run_output = not_passed("failed", 1)
+    ended = tfimg(*BUILD, *options)
+    survived = "because docker.io is not available: lookup registry.example on 10.0.0.2:53: no such host"
+    log = (ended.stdout + ended.stderr).replace("because the registry has it", survived)
+    assert options or survived in log
+    (tmp_path / "build.log").write_text(log)
+    explained = tfimg("explain", str(tmp_path / "build.log"), "--json").succeeded()
+    assert [one["issue"] for one in explained.json["explanations"]] == ["check-failed"]
+
+
 def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engine: FakeEngine) -> None:
     for error, code, sentence in [
         (BuildError("The build failed.", next_step="Try."), 12, "The build failed. Try."),
