@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 MAX_VALUE = 200
 """Characters of a value of the command line that a message repeats whole: two to three lines of a terminal."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 SILENT_SECONDS = 1.0
 """Time after an interruption from which on a terminal shows that the program is stopping."""
 
-_interrupted = False
-"""Whether a signal interrupted the program: a library may have turned the interruption into another error."""
+_interrupts = 0
+"""Signals that interrupted the program: a library may have turned an interruption into another error."""
 
 
 def entrypoint() -> NoReturn:
     """The `tfimg` program."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _interrupt)
     if sys.stderr is None:  # closed by the parent process; `print` would take standard output in its place
@@ -44,25 +46,41 @@ def entrypoint() -> NoReturn:
         _leave_stdout()
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no ≥ is no reason to fail
-    code = main(sys.argv[1:], os.environ)
     try:
+        code = main(sys.argv[1:], os.environ)
         sys.stdout.flush()
+    except KeyboardInterrupt:  # another one, while the first was reported
+        from tfimg.core.errors import ExitCode, Interrupted
+
+        _exit_on_signals(ExitCode.INTERRUPTED)
+        code = _report(Interrupted())
     except OSError as error:
         code = code or _report(_translate(error, os.environ))
         _leave_stdout()
+    _exit_on_signals(code)
+    if _interrupts:  # else Python would wait for threads that wait for a server, and a signal meanwhile would kill it
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
+
+
+def _exit_on_signals(code: int) -> None:
+    """End at the next signal: Python waits for threads at its end, and prints the traceback of an interruption."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, lambda *_: os._exit(code))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     # All signals take the path of KeyboardInterrupt, so that every stage cleans up.
-    global _interrupted
-    if sys.stderr.isatty() and not _interrupted:
+    global _interrupts
+    if sys.stderr.isatty() and not _interrupts:
         import threading
 
         notice = threading.Timer(SILENT_SECONDS, print, ["Stopping what runs"], {"file": sys.stderr, "flush": True})
         notice.daemon = True
         notice.start()
-    _interrupted = True
+    _interrupts += 1
     raise KeyboardInterrupt
 
 
@@ -92,7 +110,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
                 import traceback
 
                 traceback.print_exc()
-            is_other = _interrupted and not isinstance(error, Interrupted)
+            is_other = _interrupts and not isinstance(error, Interrupted)
             return _report(Interrupted() if is_other else _translate(error, environ), argv)
 
 

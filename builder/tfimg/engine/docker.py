@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -28,7 +27,7 @@ from packaging.version import InvalidVersion, Version
 from tenacity import wait_random_exponential
 
 from tfimg.core import errors
-from tfimg.core.cancellation import on_cancel, raise_if_cancelled
+from tfimg.core.cancellation import map_in_threads, on_cancel, raise_if_cancelled
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
 from tfimg.core.failures import FULL_DISK, disk_error, read_failure, read_output
 from tfimg.core.files import digest_of, find_free_bytes
@@ -391,8 +390,8 @@ class DockerEngine:
     ) -> Sequence[interface.LocalImage]:
         """See `Engine`. The list has no layers, so each image is inspected, several at once."""
         listed = LISTING.retry_transient(self._listed_images)
-        with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
-            return [image for image in pool.map(partial(self._local_image, known), listed) if image]
+        found = map_in_threads(partial(self._local_image, known), listed, CONCURRENT_REQUESTS)
+        return [image for image in found if image]
 
     def _listed_images(self) -> list[dict[str, Any]]:
         try:
