@@ -683,6 +683,28 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     assert (report["identifier"], report["passed"], report["level"]) == ("2.15.1-cpu-py3.11", False, "built")
 
 
+NEED_NO_STATE = (
+    "list", "resolve", "plan 2.15.1-cpu-py3.11", "plan --tf 2.15", "which --driver 535.104 --gpu T4", "matrix",
+    "validate tf:x", "inspect --local tf:x", "clean --dry-run", "init --tf 2.15 --force", "engine status",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["/proc/none", "/dev/null"])
+def test_without_a_home_or_state_folder_commands_work_or_say_which_folder(
+    folder: str, tfimg: CliRunner, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine.names["tf:x"] = stored_image(identifier="2.15.1-cpu-py3.11")
+    closed = {"HOME": folder, "TFIMG_STATE": f"{folder}/state"}
+    assert {line: tfimg(*line.split(), **closed).code for line in NEED_NO_STATE} == dict.fromkeys(NEED_NO_STATE, 0)
+    for line in ("build --tf 2.15", "build 2.15.1-cpu-py3.11 2.15.0-cpu-py3.11"):
+        said = tfimg(*line.split(), **closed)
+        assert said.code == 2
+        assert f"tfimg: The state folder {folder}/state cannot be used: {folder}" in said.stderr
+        assert said.stderr.endswith(" Correct its permissions, or name another folder in TFIMG_STATE.\n")
+    assert list(engine.names) == ["tf:x"], "nothing was built"
+
+
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_the_log_of_a_red_build_is_explained_by_the_check_that_failed(
     options: tuple[str, ...], tfimg: CliRunner, engine: FakeEngine, tmp_path: Path

@@ -21,6 +21,7 @@ from tfimg.core.errors import (
     DiskSpaceError,
     EngineError,
     EngineUnavailable,
+    FileError,
     HalfTransferred,
     LostSession,
     NetworkError,
@@ -171,6 +172,16 @@ def test_only_the_last_lines_of_the_step_that_failed_are_printed() -> None:
     error = build_error(failure(), {STEP: words, "another": UV_DNS.splitlines()}, "")
     assert (type(error), re.findall(r"word\d+", str(error))) == (BuildError, words[-LOG_LINES:])
     assert "index.example.test" not in str(error)
+
+
+@pytest.mark.parametrize("folder", ["read-only file system", "permission denied", "no such file or directory"])
+def test_a_home_that_buildx_cannot_write_to_is_no_failed_build(folder: str) -> None:
+    error = build_error(None, {}, f"ERROR: mkdir /home/ann/.docker: {folder}\n")
+    assert (type(error), error.what) == (
+        FileError, f"docker buildx cannot write to its folder: /home/ann/.docker: {folder}.",
+    )  # fmt: skip
+    assert "BUILDX_CONFIG" in error.next_step
+    assert type(build_error(failure(), {}, f"ERROR: mkdir /app: {folder}")) is BuildError, "of a step"
 
 
 def test_a_build_that_fails_before_its_first_step_is_reported_too() -> None:

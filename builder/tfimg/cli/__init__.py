@@ -7,6 +7,7 @@ a command imports its own module, so that both start fast.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import itertools
 import os
@@ -27,6 +28,9 @@ MAX_VALUE = 200
 """Characters of a value of the command line that a message repeats whole: two to three lines of a terminal."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
+"""Errors of a folder that cannot be written to, or that cannot be made."""
 
 SILENT_SECONDS = 1.0
 """Time after an interruption from which on a terminal shows that the program is stopping."""
@@ -118,6 +122,7 @@ def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
     """Return the error for an exception; a full disk without a file's name is that of the output, or of a folder."""
     from pathlib import Path
 
+    from tfimg.core.errors import FileError
     from tfimg.core.failures import is_full_disk, to_tfimg_error
     from tfimg.core.paths import state_folder
 
@@ -125,7 +130,14 @@ def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
     is_unnamed = isinstance(error, OSError) and error.filename is None and is_full_disk(error)
     if is_unnamed and (Path(output).is_file() or output == "/dev/full"):  # not a terminal or a pipe
         error.filename = output  # type: ignore[attr-defined]
-    return to_tfimg_error(error, [state_folder(environ), Path(environ.get("TMPDIR") or "/tmp")])  # noqa: S108
+    state = state_folder(environ)
+    if isinstance(error, OSError) and error.errno in CLOSED and error.filename:
+        path = Path(os.fsdecode(error.filename))
+        if state in (path, *path.parents) or path in state.parents[:-1]:
+            step = "Correct its permissions, or name another folder in TFIMG_STATE."
+            reason = str(error.strerror).lower()
+            return FileError(f"The state folder {state} cannot be used: {path}: {reason}.", next_step=step)
+    return to_tfimg_error(error, [state, Path(environ.get("TMPDIR") or "/tmp")])  # noqa: S108
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:

@@ -178,6 +178,11 @@ SESSION_ATTEMPTS = 3
 
 HAND_OVER = "layers, sent once more after an interrupted build"  # the step in which an engine takes layers as a whole
 
+CLOSED_FOLDER = re.compile(
+    r"ERROR: (?:mkdir|open) (\S+): (read-only file system|permission denied|no such file or directory|not a directory)"
+)
+"""Message of buildx about its own folder, before it builds anything."""
+
 CONNECTION_LOST = re.compile(
     "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
     "failed to list workers|error during connect"
@@ -818,6 +823,11 @@ def build_error(
     output = "\n".join([*lines, reason or "", rest])
     step = re.sub(r"\s+", " ", failed.step)[:160] if failed else "the build"
     excerpt = " ".join(line.strip() for line in lines[-LOG_LINES:]) or (reason or "nothing")
+    if failed is None and (closed := CLOSED_FOLDER.match(rest.strip())):
+        return errors.FileError(
+            f"docker buildx cannot write to its folder: {closed[1]}: {closed[2]}.",
+            next_step="Name a folder that you may write to in BUILDX_CONFIG; by default it is in ~/.docker.",
+        )
     if CONNECTION_LOST.search(f"{reason}\n{rest}"):
         return errors.EngineUnavailable(
             f"The engine or builder was lost during {step}: {reason or rest.strip()}",
