@@ -683,6 +683,17 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     assert (report["identifier"], report["passed"], report["level"]) == ("2.15.1-cpu-py3.11", False, "built")
 
 
+def test_an_image_made_of_ours_is_compared_with_what_ours_fixes(tfimg: CliRunner, engine: FakeEngine) -> None:
+    """`pip install fastapi` moves typing-extensions, which the image's constraints leave free."""
+    tfimg(*BUILD).succeeded()
+    tfimg("validate", TAGS[0]).succeeded()
+    suites = [one.files["/tfimg-validation/facts.json"][0] for one in engine.ran if len(one.files) > 1]
+    built, validated = map(json.loads, suites)
+    assert "fixed" not in built
+    assert {"numpy", "protobuf", "tensorflow-cpu"} <= {*validated["fixed"]} < {*validated["packages"]}
+    assert "typing-extensions" in {*validated["packages"]} - {*validated["fixed"]}
+
+
 NEED_NO_STATE = (
     "list", "resolve", "plan 2.15.1-cpu-py3.11", "plan --tf 2.15", "which --driver 535.104 --gpu T4", "matrix",
     "validate tf:x", "inspect --local tf:x", "clean --dry-run", "init --tf 2.15 --force", "engine status",
