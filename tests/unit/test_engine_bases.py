@@ -410,8 +410,12 @@ def test_an_image_records_addresses_without_credentials() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["http://mirror.example/debian", "mirror.example/20261101T120000Z", "http://a b/debian/20261101T120000Z"]
-)
+    "address",
+    [
+        "http://mirror.example/debian", "mirror.example/20261101T120000Z", "http://a b/debian/20261101T120000Z",
+        "http://mirror.example/debian/20261301T120000Z", "http://mirror.example/debian/20261101T990000Z",
+    ],
+)  # fmt: skip
 def test_what_is_not_an_address_with_a_moment_is_no_snapshot(address: str) -> None:
     with pytest.raises(UsageError, match="is not an address with a time such as 20261101T000000Z"):
         snapshot_mirrors(address)

@@ -420,6 +420,20 @@ def vertex(**fields: Any) -> dict[str, Any]:
     return {"vertexes": [{"digest": "sha256:a", "name": "step", **fields}]}
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"vertexes": [{}]}, {"vertexes": 7}, {"statuses": [{"vertex": "a"}]},
+        vertex(started="2026-11-20T1:2Z", completed="x"), vertex(started=1, completed=2), vertex(error=7),
+    ],
+)  # fmt: skip
+def test_an_object_that_is_none_of_buildkit_s_is_text(status: dict[str, Any]) -> None:
+    decoder = RawJsonDecoder()
+    events = list(decoder.feed(json.dumps(status) + json.dumps(vertex(started="2026-11-20T01:02:03Z"))))
+    assert [type(event) for event in events] == [StepEvent]
+    assert decoder.rest == json.dumps(status) + "\n"
+
+
 def lines(text: str) -> list[str]:
     """Lines without the blanks before them, which carry nothing."""
     return [line.strip() for line in text.splitlines()]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 """Colours, cursor movements and titles (ECMA-48)."""
@@ -119,3 +120,11 @@ def require_integer(value: object) -> object:
     if type(value) is not int:
         raise ValueError("input should be an integer")
     return value
+
+
+def split_url(text: str) -> SplitResult:
+    """Return the parts of an address, all of them empty for a malformed one such as `http://[::1`."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return SplitResult("", "", "", "", "")

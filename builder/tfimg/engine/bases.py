@@ -25,6 +25,7 @@ from tfimg.core.errors import (
 from tfimg.core.events import InfoEvent, OnEvent, ignore
 from tfimg.core.failures import FULL_DISK, disk_error, read_output
 from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.core.text import parse_time
 from tfimg.engine.interface import BuildRequest, Engine
 from tfimg.engine.machine import EMULATE, INSTALL_ENGINE, find_namespace_problem, find_platform, runs_here
 from tfimg.matrix.schema import PLATFORMS
@@ -68,7 +69,9 @@ def find_mirrors(folder: Path = Path("/etc/apt")) -> Mirrors | None:
 
 def snapshot_mirrors(address: str) -> Mirrors:
     """Return the mirrors of a snapshot's address, e.g. `https://…/debian/20261101T000000Z`. Raises `UsageError`."""
-    if (found := re.fullmatch(r"[a-z]+://\S+/(\d{8}T\d{6})Z(?:/\S*)?", address)) is None:
+    found = re.fullmatch(r"[a-z]+://\S+/(\d{8}T\d{6})Z(?:/\S*)?", address)
+    moment = parse_time(found[1]) if found else None
+    if moment is None:
         raise UsageError(
             f"--snapshot {address} is not an address with a time such as 20261101T000000Z.",
             next_step="Name a mirror that keeps Debian's archive as it was: https://HOST/…/debian/20261101T000000Z.",
@@ -77,7 +80,7 @@ def snapshot_mirrors(address: str) -> Mirrors:
     return Mirrors(
         archive=address.rstrip("/"),
         security=security.rstrip("/") if security != address else None,
-        moment=datetime.strptime(found[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC),
+        moment=moment,
     )
 
 
