@@ -20,7 +20,7 @@ HARMLESS, GREEN = "harmless", ("passed", "skipped")
 # A person reads the proof: a few lines, of each as much as a terminal shows in three.
 PROOF_LINES, PROOF_WIDTH = 3, 240
 # Of the distinct lines of a log, so much of the start and of the end is searched.
-MAX_PART = 1 << 20
+MAX_PART = 1 << 19  # two seconds on an idle machine
 # Colours and cursor movements of a terminal, also those that lost the escape character in a paste.
 ESCAPES = re.compile(r"(?:\x1b|\^\[|\\(?:x1b|033|u001b))\[[0-9;?]{0,40}[A-Za-z]|\[\d{1,2}(?:;\d{1,3}){0,4}m")
 # What programs write before each line of another one's log; the long one is a time, of CI jobs and docker logs -t.

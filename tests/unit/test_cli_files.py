@@ -115,6 +115,20 @@ def no_program(*_: object) -> str:
 
 
 @pytest.mark.timeout(30)
+def test_a_wheel_or_source_that_is_no_file_or_has_no_end_is_refused(tfimg: CliRunner, tmp_path: Path) -> None:
+    wheel, pipe = tmp_path / "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl", tmp_path / "pipe.tar.gz"
+    os.mkfifo(pipe)
+    for place, said in ((large(tmp_path), "GiB"), (Path("/dev/zero"), "is not a file"), (pipe, "is not a file")):
+        wheel.unlink(missing_ok=True)
+        wheel.symlink_to(place)
+        assert said in tfimg("plan", "--wheel", f"{wheel}#sha256={'0' * 64}").refusal(2)
+    for line in (f"a @ {pipe.as_uri()}", "a @ file:///dev/zero"):
+        (tmp_path / "r.txt").write_text(f"{line}\n")
+        message = tfimg("plan", "--tf", "2.15", "--requirements", str(tmp_path / "r.txt")).stderr
+        assert "is neither a file nor a folder" in message
+
+
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("stdin", ["", "/dev/zero"])
 def test_a_password_that_does_not_end_or_is_not_there_is_refused(stdin: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tfimg", "keygen", str(tmp_path / "keys"), "--password-file", "-"]

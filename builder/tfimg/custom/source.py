@@ -271,6 +271,10 @@ def find_wheel(
             raise errors.FileError(
                 f"--wheel {address.file} is not a file.", next_step="Name the file of a wheel, or its address."
             )
+        if address.file.stat().st_size > client.MAX_WHEEL:
+            raise errors.FileError(
+                f"--wheel {address.file} has more than {client.MAX_WHEEL >> 30} GiB.", next_step="Name a wheel."
+            )
         if address.sha256 and (found := files.hash_file(address.file)) != address.sha256:
             raise _mismatch(address.file.name, found, address.sha256)
         return address.file.resolve()

@@ -23,7 +23,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.images import Image
 from docker.types import DeviceRequest, LogConfig
 from docker.utils.socket import frames_iter
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from tenacity import wait_random_exponential
 
 from tfimg.core import errors
@@ -657,7 +657,7 @@ def _platform(info: Mapping[str, Any]) -> Platform:
 
 def require_version(subject: str, version: str, oldest: Version) -> None:
     """Raise `EngineTooOld` for a version below `oldest`. A build from a commit has none, and counts as new."""
-    with suppress(InvalidVersion):
+    with suppress(ValueError):
         if Version(version.partition("+")[0]) < oldest:
             raise errors.EngineTooOld(
                 f"{subject} {version}, and builds need {oldest} or newer.",

@@ -521,7 +521,7 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
     """Return a wheel; None if its name is not valid."""
     try:
         name, version, _, tags = parse_wheel_filename(file.filename)
-    except (InvalidWheelFilename, InvalidVersion):
+    except (InvalidWheelFilename, ValueError):
         return None
     return IndexedWheel(
         name=name,

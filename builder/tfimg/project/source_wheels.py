@@ -60,6 +60,10 @@ def find_path(source: Source) -> Path | None:
     path = Path(unquote(split_url(source.address).path or source.address) if is_url else source.address)
     if not path.exists():
         raise FileError(f"{source.line}: {describe_source(source)} does not exist.", next_step="Correct the path.")
+    if not (path.is_file() or path.is_dir()):
+        raise FileError(
+            f"{source.line}: {describe_source(source)} is neither a file nor a folder.", next_step="Correct the path."
+        )
     if path.is_file() and source.sha256 not in (None, sha256 := hash_file(path)):
         raise HashMismatchError(
             f"{describe_source(source)} has sha256 {sha256}, and {source.line} states {source.sha256}."

@@ -17,7 +17,7 @@ from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentN
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict, UsageError
@@ -655,7 +655,7 @@ def find_foreign(index: Index, requirements: Sequence[str]) -> dict[str, str]:
             version = Version(next(iter(parsed.specifier)).version) if is_pin(parsed) else None
             is_known = WITH_SOURCE.fullmatch(canonicalize_name(parsed.name)) is not None
             return index.list_systems(parsed.name, version, with_source=is_known)
-        except (InvalidVersion, NetworkError):
+        except (ValueError, NetworkError):
             return ""
 
     systems = map_in_threads(find_systems, requirements, MAX_PAGES)
