@@ -31,7 +31,7 @@ from tfimg.core.cancellation import map_in_threads, on_cancel, raise_if_cancelle
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
 from tfimg.core.failures import FULL_DISK, disk_error, read_failure, read_output
 from tfimg.core.files import digest_of, find_free_bytes
-from tfimg.core.process import CommandFailed, run, stream_stderr
+from tfimg.core.process import CommandFailed, clean_up, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
 from tfimg.engine import interface
@@ -388,7 +388,7 @@ class DockerEngine:
             finally:
                 timer.cancel()
                 with suppress(requests.exceptions.RequestException):
-                    container.remove(force=True, v=True)
+                    clean_up(partial(container.remove, force=True, v=True))
 
     def list_images(
         self, known: Mapping[str, interface.LocalImage] = interface.NO_IMAGES
