@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from tfimg.core.cancellation import on_cancel, start_limited
 
-CLEAN_UP_SECONDS = 60.0  # an engine removes a container or an image within seconds, on a busy machine too
+CLEAN_UP_SECONDS = 20.0  # an engine removes a container or an image within seconds; one that hangs does not
 STOP_SECONDS = 20.0  # seconds between SIGTERM and SIGKILL. BuildKit cancels a running step within 3 s (measured)
 
 
