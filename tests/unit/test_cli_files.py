@@ -139,7 +139,7 @@ def test_a_password_that_does_not_end_or_is_not_there_is_refused(stdin: str, tmp
     assert not (tmp_path / "keys").exists()
 
 
-def test_without_any_standard_input_a_password_is_asked_of_nobody(
+def test_without_a_standard_input_there_is_no_password(
     tfimg: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", None)

@@ -41,7 +41,7 @@ def test_all_differences_are_named_at_once() -> None:
     }
 
 
-def test_in_a_derived_image_what_is_fixed_counts_and_the_rest_is_told() -> None:
+def test_in_a_derived_image_what_is_fixed_counts_and_the_rest_is_a_warning() -> None:
     found = version("pytest")
     facts = Facts(packages={"pytest": "0.1"}, fixed=["numpy"])
     assert locked(facts)["warnings"] == [f"pytest is {found}, not 0.1 as locked: the image's constraints leave it free"]

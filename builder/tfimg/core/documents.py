@@ -56,7 +56,7 @@ def null_means(default: Any) -> BeforeValidator:
 
 
 WHOLE = BeforeValidator(require_integer)
-"""For versions of formats, as `Annotated[Literal[1], WHOLE]`: `True` and `1.0` equal 1 in Python, and are none."""
+"""For versions of formats, as `Annotated[Literal[1], WHOLE]`: `True` and `1.0` equal 1 in Python."""
 
 
 class InvalidDocument(ValueError):

@@ -53,7 +53,7 @@ _STATES: tuple[tuple[str, StepState], ...] = (
 """Fields of a step in BuildKit's status, and what the first that is set says of it."""
 
 
-MAX_STATUS = 1000  # characters that are kept of an object that is none of BuildKit's
+MAX_STATUS = 1000  # characters that are kept of an object of another program
 
 
 class RawJsonDecoder:
