@@ -104,7 +104,7 @@ def write_atomically(path: Path, text: str) -> None:
     try:
         with name_in_errors(path):
             partial.write_text(text)
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # there is none, or only a link to itself
             before = path.stat()
             with suppress(PermissionError):
                 os.chown(partial, before.st_uid, before.st_gid)
