@@ -142,7 +142,7 @@ def test_a_changed_file_is_read_or_refused(name: str) -> None:
     parser = PARSERS[name]
 
     @settings(
-        max_examples=cases(40), deadline=5000, database=None,
+        max_examples=cases(40), deadline=30_000, database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )  # fmt: skip
     @given(content=st.sampled_from(parser.valid).flatmap(mutations))
@@ -204,7 +204,7 @@ def test_a_version_of_thousands_of_digits_in_a_list_of_conda_is_left_out() -> No
 def test_a_changed_source_distribution_is_read_or_refused(mode: str, tmp_path: Path) -> None:
     place = tmp_path / "p-1.tar.gz"
 
-    @settings(max_examples=cases(60), deadline=5000, database=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=cases(60), deadline=30_000, database=None, suppress_health_check=[HealthCheck.too_slow])
     @given(content=mutations(archive_of(mode)))
     def read(content: bytes) -> None:
         place.write_bytes(content)
