@@ -7,6 +7,7 @@ from tfimg.advisories import osv as advisory_schema
 from tfimg.advisories import service as advisory_service
 from tfimg.attestations import policy
 from tfimg.core import retry
+from tfimg.engine import docker
 from tfimg.inspect import archive
 from tfimg.inspect.secrets import Limits
 from tfimg.layers import wheel
@@ -39,6 +40,8 @@ def limits() -> str:
         f"{advisory_schema.MAX_RANGES} ranges and {advisory_schema.MAX_VERSIONS:,} versions of each",
         "answers of an advisory service": f"{advisory_service.MAX_ADVISORIES:,} advisories, "
         f"{advisory_service.MAX_PAGES} pages of a batch",
+        "what a container prints": f"{_size(docker.MAX_OUTPUT)}, {docker.MAX_OUTPUT // docker.LINE_BYTES:,} lines; "
+        "the engine keeps no log of it",
         "image layout": f"{archive.MAX_FILES:,} files in a tar, {archive.MAX_KEYS} keys; {documents.MAX_MANIFESTS:,} "
         f"manifests, {_size(documents.MAX_TOTAL_BYTES)} together; blobs of the size in their manifest",
         "policy file": f"{_size(policy.MAX_BYTES)}, {policy.MAX_KEYS} keys",

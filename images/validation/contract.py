@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 PROFILES = ("smoke", "standard", "full")
 """From seconds to minutes; each has the checks of those before it."""
 
-_OPTIONAL = frozenset({"identifier", "cuda", "cudnn", "libtpu", "level", "packages", "user", "removed", "variant"})
+_OPTIONAL = frozenset(
+    {"identifier", "cuda", "cudnn", "libtpu", "level", "packages", "user", "removed", "variant", "fixed"}
+)
 _MAPPINGS = frozenset({"packages", "waived"})
-_LISTS = frozenset({"architectures", "removed"})
+_LISTS = frozenset({"architectures", "removed", "fixed"})
+_LATER = frozenset({"fixed"})
+"""Facts that an image's own file does not have."""
 _ALLOWED = {
     "device": ("cpu", "gpu", "tpu"),
     "level": ("linked", "validated", None),
@@ -37,6 +41,7 @@ class Facts:
     `level` is what is to be proven: "linked" without the accelerator, "validated" on it. `waived` maps names of
     checks that the image does without to the reason. `removed` are patterns of the files of packages that the image's
     recipe removes, as RECORD writes their paths. `variant` is what the image has above TensorFlow, such as jupyter.
+    `fixed` are the packages that must have the locked version in an image that was made of another; None: all.
     """
 
     identifier: str | None = None
@@ -53,6 +58,7 @@ class Facts:
     waived: Mapping[str, str] | None = None
     removed: Sequence[str] | None = None
     variant: str | None = None
+    fixed: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def parse_facts(text: str) -> Facts:
 def _wrong_names(content: Mapping[str, Any]) -> list[str]:
     known = {field.name for field in fields(Facts)}
     return [
-        *(f"{name} is missing" for name in sorted(known - content.keys())),
+        *(f"{name} is missing" for name in sorted(known - content.keys() - _LATER)),
         # Otherwise no check would test a misspelt claim.
         *(f"{name} is not a fact this suite knows" for name in sorted(content.keys() - known)),
     ]

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from known_issues import KnownIssue
 
-HARMLESS = "harmless"
+HARMLESS, GREEN = "harmless", ("passed", "skipped")
 # A person reads the proof: a few lines, of each as much as a terminal shows in three.
 PROOF_LINES, PROOF_WIDTH = 3, 240
 # Of the distinct lines of a log, so much of the start and of the end is searched.
-MAX_PART = 1 << 20
+MAX_PART = 1 << 19  # two seconds on an idle machine
 # Colours and cursor movements of a terminal, also those that lost the escape character in a paste.
 ESCAPES = re.compile(r"(?:\x1b|\^\[|\\(?:x1b|033|u001b))\[[0-9;?]{0,40}[A-Za-z]|\[\d{1,2}(?:;\d{1,3}){0,4}m")
 # What programs write before each line of another one's log; the long one is a time, of CI jobs and docker logs -t.
@@ -51,6 +51,18 @@ PREFIXES = re.compile(
 WRITERS = re.compile(
     r"(?<![\w.@-])(?=[^\s|]{0,79}[a-z])[\w.@-]{1,80} {1,60}\||\[[\w.-]{1,100}/[\w./-]{1,100}\]|"
     r"\[\d{1,5}(?:,\d{1,5})?\]<|^\d{1,5}: |pid=\d{1,9}"
+)
+# Notes of tfimg about what a build survived: they quote failures that are no causes of what comes after them.
+NOTES = re.compile(
+    r"(?:Base: (?:official|look-alike|bootstrapped) \S+, because |The configuration of \S+ was not read: |Not used: |"
+    r"Level \w+ is the highest that can be proven here\.|\S+ has changed since \S+ was proven on |"
+    r"No container engine answers at [^\n]{1,300} A plan needs none;)"
+)
+# The end of a check in a log of tfimg, for people and as JSON.
+CHECK = re.compile(
+    r"(?:check {1,8}\d{1,6}\.\d s {1,4}|"
+    r'\{"event": "check", (?:"(?:identifier|check)": "[^"]{1,200}", ){1,2}"outcome": ")'
+    r"(passed|skipped|failed|crashed|timed-out)\b"
 )
 # Quotation marks and line ends in a string that a program quoted, once or several times.
 QUOTED_MARK = re.compile(r"""\\{1,8}(["'])""")
@@ -128,7 +140,19 @@ def _read(text: str) -> list[tuple[int, str]]:
         message = QUOTED_MARK.sub(r"\1", _json_message(line[prefix.end() if prefix else 0 :]))
         parts = QUOTED_END.sub("\n", message).split("\n")
         groups.setdefault(writer[0] if writer else "", []).extend((number, unescape(part)) for part in parts)
-    return [pair for group in groups.values() for pair in group]
+    return _judged([pair for group in groups.values() for pair in group if not NOTES.match(pair[1])])
+
+
+def _judged(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the lines of a log of the suite from the first check on that did not pass, without those that did.
+
+    What came before was survived: the suite ran.
+    """
+    checks = [CHECK.match(line) for _, line in lines]
+    first = next((n for n, check in enumerate(checks) if check and check[1] not in GREEN), None)
+    if first is None:
+        return lines
+    return [line for line, check in zip(lines[first:], checks[first:]) if not check or check[1] not in GREEN]
 
 
 def _json_texts(text: str) -> str:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,16 +97,23 @@ def test_an_image_without_python_cannot_be_validated(engine: DockerEngine, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("options", "event", "number"),
+    ("options", "event", "number", "pauses"),
     [
-        (["--no-cache"], {"event": "step", "state": "started"}, signal.SIGTERM),
-        ([], {"event": "check", "check": "environment.pip_check"}, signal.SIGINT),
+        (["--no-cache"], {"event": "step", "state": "started"}, signal.SIGTERM, []),
+        ([], {"event": "check", "check": "environment.pip_check"}, signal.SIGINT, []),
+        (["--no-cache"], {"event": "step", "state": "started"}, signal.SIGINT, [0.3]),
+        ([], {"event": "check", "check": "environment.pip_check"}, signal.SIGINT, [0.1, 0.1]),
     ],
-    ids=["building", "validating"],
+    ids=["building", "validating", "building, twice", "validating, three times"],
 )
 @pytest.mark.usefixtures("built")
 def test_interrupted(
-    workspace: Path, engine: DockerEngine, options: list[str], event: dict[str, str], number: signal.Signals
+    workspace: Path,
+    engine: DockerEngine,
+    options: list[str],
+    event: dict[str, str],
+    number: signal.Signals,
+    pauses: list[float],
 ) -> None:
     with start_tfimg(*BUILD, "--json", *options, env={"TFIMG_WORKSPACE": str(workspace)}) as child:
         assert child.stdout is not None
@@ -114,9 +122,13 @@ def test_interrupted(
         if "check" in event:
             assert len(made_of(engine, workspace)) >= 2, "an image and a container are found, where there are"
         child.send_signal(number)
+        for pause in pauses:
+            time.sleep(pause)
+            child.send_signal(number)
         output = child.communicate(timeout=60)
-    says = "tfimg: Stopped the suite of" if "check" in event else "tfimg: Interrupted."
+    says = "tfimg: Stopped the suite of" if "check" in event and not pauses else "tfimg: "
     assert (child.returncode, says in output[1]) == (130, True), output
+    assert "Traceback" not in output[1]
 
 
 @pytest.mark.usefixtures("base")

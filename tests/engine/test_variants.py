@@ -238,6 +238,18 @@ def test_sshd_refuses_to_start_without_a_key(
     assert (ended.status, reason in ended.stderr) == (2, True), ended.stderr
 
 
+def test_a_volume_at_a_folder_of_the_home_belongs_to_the_user(dev: Built, engine: DockerEngine) -> None:
+    """Without the folder, the volume would be root's."""
+    volume = "tfimg-test-pip-cache"
+    mount = f"--volume={volume}:/home/tensorflow/.cache/pip"
+    try:
+        command = "cd ~/.cache/pip && touch x && stat -c %u:%g:%a ."
+        written = docker("run", "--rm", mount, dev.name, "sh", "-c", command, host=engine.host)
+        assert written.split() == ["1000:0:775"]
+    finally:
+        docker("volume", "rm", volume, host=engine.host)
+
+
 def test_no_host_key_is_part_of_the_image(dev: Built, engine: DockerEngine) -> None:
     ended = run_container(engine, dev.name, "sh", "-c", "ls /etc/ssh", user="0")
     assert "ssh_host" not in ended.stdout

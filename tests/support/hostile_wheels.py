@@ -132,6 +132,16 @@ def directory_field(offset: int, form: str, value: int) -> Callable[[bytes], byt
     return change
 
 
+def end_field(offset: int, value: int) -> Callable[[bytes], bytes]:
+    """Return a change of one field in the end of the directory (APPNOTE.TXT 4.3.16)."""
+
+    def change(content: bytes) -> bytes:
+        start = content.index(b"PK\5\6") + offset
+        return content[:start] + struct.pack("<H", value) + content[start + 2 :]
+
+    return change
+
+
 def both_flags(bit: int) -> Callable[[bytes], bytes]:
     """Return a change that sets a flag of the first file in its header and in the directory."""
 
@@ -337,6 +347,10 @@ ATTACKS: Mapping[str, Attack] = {
     "empty": with_changed_bytes(lambda _: b""),
     "cut": with_changed_bytes(lambda content: content[:-40]),
     "checksum": with_changed_bytes(directory_field(16, "<L", 0)),
+    "a file on another disk": with_changed_bytes(directory_field(34, "<H", 1)),
+    "the end on another disk": with_changed_bytes(end_field(4, 1)),
+    "the directory on another disk": with_changed_bytes(end_field(6, 1)),
+    "bytes behind the end": with_changed_bytes(lambda content: content + b"more"),
     # RECORD.
     "no RECORD": with_record(lambda _: None),
     "empty RECORD": with_record(lambda _: ""),
@@ -378,6 +392,8 @@ ATTACKS: Mapping[str, Attack] = {
     "script dot": with_script(".."),
     "script with a control character": with_script("a\x07b"),
     "script of 256 bytes": with_script("n" * 256),
+    "script with a blank": with_script("a b"),
+    "script with a blank of Unicode": with_script("a\u00a0b"),
     "script twice": with_entry_points("[console_scripts]\na=thing:a\n[gui_scripts]\na=thing:b\n"),
     "script twice in a section": with_entry_points("[console_scripts]\na=thing:a\na=thing:b\n"),
     "script over a script": lambda folder: write_hostile_wheel(

@@ -149,7 +149,7 @@ def test_a_service_that_lies_is_refused(lie: tuple[str, int, Any]) -> None:
         assert all(requested.startswith("/v1/") for requested, _ in server.requested)
 
 
-@pytest.mark.parametrize("url", ["ftp://a", "https://", "https://user:word@host", "host"])
+@pytest.mark.parametrize("url", ["ftp://a", "https://", "https://user:word@host", "host", "http://[::1"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="is not the address of an advisory service"):
         OsvService(url)

@@ -689,6 +689,53 @@ def test_a_build_that_is_not_green_gets_no_tag_and_keeps_its_report(
     assert (report["identifier"], report["passed"], report["level"]) == ("2.15.1-cpu-py3.11", False, "built")
 
 
+def test_an_image_made_of_ours_is_compared_with_what_ours_fixes(tfimg: CliRunner, engine: FakeEngine) -> None:
+    """`pip install fastapi` moves typing-extensions, which the image's constraints leave free."""
+    tfimg(*BUILD).succeeded()
+    tfimg("validate", TAGS[0]).succeeded()
+    suites = [one.files["/tfimg-validation/facts.json"][0] for one in engine.ran if len(one.files) > 1]
+    built, validated = map(json.loads, suites)
+    assert "fixed" not in built
+    assert {"numpy", "protobuf", "tensorflow-cpu"} <= {*validated["fixed"]} < {*validated["packages"]}
+    assert "typing-extensions" in {*validated["packages"]} - {*validated["fixed"]}
+
+
+NEED_NO_STATE = (
+    "list", "resolve", "plan 2.15.1-cpu-py3.11", "plan --tf 2.15", "which --driver 535.104 --gpu T4", "matrix",
+    "validate tf:x", "inspect --local tf:x", "clean --dry-run", "init --tf 2.15 --force", "engine status",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["/proc/none", "/dev/null"])
+def test_without_a_home_or_state_folder_commands_work_or_say_which_folder(
+    folder: str, tfimg: CliRunner, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine.names["tf:x"] = stored_image(identifier="2.15.1-cpu-py3.11")
+    closed = {"HOME": folder, "TFIMG_STATE": f"{folder}/state"}
+    assert {line: tfimg(*line.split(), **closed).code for line in NEED_NO_STATE} == dict.fromkeys(NEED_NO_STATE, 0)
+    for line in ("build --tf 2.15", "build 2.15.1-cpu-py3.11 2.15.0-cpu-py3.11"):
+        said = tfimg(*line.split(), **closed)
+        assert said.code == 2
+        assert f"tfimg: The state folder {folder}/state cannot be used: {folder}" in said.stderr
+        assert said.stderr.endswith(" Correct its permissions, or name another folder in TFIMG_STATE.\n")
+    assert list(engine.names) == ["tf:x"], "nothing was built"
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_log_of_a_red_build_is_explained_by_the_check_that_failed(
+    options: tuple[str, ...], tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.run_output = not_passed("failed", 1)
+    ended = tfimg(*BUILD, *options)
+    survived = "because docker.io is not available: lookup registry.example on 10.0.0.2:53: no such host"
+    log = (ended.stdout + ended.stderr).replace("because the registry has it", survived)
+    assert options or survived in log
+    (tmp_path / "build.log").write_text(log)
+    explained = tfimg("explain", str(tmp_path / "build.log"), "--json").succeeded()
+    assert [one["issue"] for one in explained.json["explanations"]] == ["check-failed"]
+
+
 def test_a_build_that_fails_or_is_interrupted_gets_no_tag(tfimg: CliRunner, engine: FakeEngine) -> None:
     for error, code, sentence in [
         (BuildError("The build failed.", next_step="Try."), 12, "The build failed. Try."),

@@ -108,7 +108,7 @@ def test_a_machine_for_another_device_than_the_image_is_refused(cloud_init: Run)
 
 
 def test_a_key_that_is_not_there_is_reported(cloud_init: Run) -> None:
-    assert "/nowhere/tfimg.pub: no such file" in cloud_init("--public-key", "/nowhere/tfimg.pub").refusal(2)
+    assert "/nowhere/tfimg.pub is not a file" in cloud_init("--public-key", "/nowhere/tfimg.pub").refusal(2)
 
 
 def test_a_private_key_never_leaves_this_machine(cloud_init: Run, tmp_path: Path) -> None:

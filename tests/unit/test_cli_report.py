@@ -106,11 +106,12 @@ def test_a_report_name_without_a_known_suffix_is_refused_before_a_build(
     ("content", "message"),
     [
         (b'{"schema": 1, "results": []}', " is a report of schema 1, and this version of tfimg reads 2."),
+        (b'{"schema": 2.0, "results": []}', " is a report of schema 2.0, and this version of tfimg reads 2."),
         (b'{"schema": 2, "results": [', " is not a valid validation report:\n  it is not valid JSON"),
         (b"\xff", " is a log, and --report writes reports."),
         (None, ": no such file or directory."),
     ],
-    ids=["schema 1", "cut off", "binary", "missing"],
+    ids=["schema 1", "schema 2.0", "cut off", "binary", "missing"],
 )
 def test_an_invalid_report_is_an_error_with_its_name(
     content: bytes | None, message: str, tfimg: CliRunner, tmp_path: Path

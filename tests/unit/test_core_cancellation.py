@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+import tfimg
 from tfimg.core.cancellation import Cancellation, map_in_threads, on_cancel, raise_if_cancelled, run_ahead
 from tfimg.core.errors import Interrupted
 from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
@@ -181,3 +183,12 @@ except KeyboardInterrupt:
 def test_a_second_interrupt_prints_no_traceback() -> None:
     ended = subprocess.run([sys.executable, "-c", TWO_INTERRUPTS], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
+
+
+def test_threads_are_started_where_an_interruption_ends_their_work() -> None:
+    """A pool of its own waits at the end of its block for each request that waits for a server."""
+    folder = Path(tfimg.__file__).parent
+    found = {
+        str(file.relative_to(folder)) for file in folder.rglob("*.py") if "ThreadPoolExecutor(" in file.read_text()
+    }
+    assert found == {"core/cancellation.py", "layers/layers.py", "build/batch.py"}

@@ -186,4 +186,9 @@ def test_a_copied_folder_and_a_missing_temporary_folder_have_messages_without_li
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
     with pytest.raises(FileNotFoundError) as missing:
         tempfile.gettempdir()
-    assert "[" not in str(to_tfimg_error(missing.value))
+    error = to_tfimg_error(missing.value)
+    assert isinstance(error, FileError), "no full disk"
+    assert str(error) == (
+        "No folder for temporary files can be written to, not even /tmp. Name a folder in TMPDIR that you may write "
+        "to, on a disk with space."
+    )

@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from tfimg.core import process
-from tfimg.core.process import CommandFailed, defer_signals, run, stop_process, stream_stderr
+from tfimg.core.process import CommandFailed, clean_up, defer_signals, run, stop_process, stream_stderr
 
 ENV = {"PATH": os.defpath}
 
@@ -162,6 +163,25 @@ def test_a_signal_waits_until_moves_that_belong_together_are_made(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert moves == ["first", "second"]
+
+
+def test_another_ctrl_c_does_not_interrupt_cleaning_up_and_nothing_waits_for_it_forever() -> None:
+    done = []
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        done.append("removed")
+
+    with pytest.raises(KeyboardInterrupt):
+        clean_up(work)
+    assert done == ["removed"]
+    began, blocked = time.monotonic(), threading.Event()
+    clean_up(blocked.wait, seconds=0.1)
+    assert time.monotonic() - began < 5
+    blocked.set()
+    with pytest.raises(ValueError, match="inside"):
+        clean_up(lambda: [].index("inside"))
 
 
 def test_without_a_signal_or_after_an_error_the_handlers_are_back_as_they_were() -> None:

@@ -87,6 +87,13 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "negative octal size": (with_size(b"-0000000512\0") + END, "size of -"),
     "negative size of an extended header": (with_size(NEGATIVE, tarfile.XHDTYPE) + header(), "size of -"),
     "negative size of a folder": (with_size(NEGATIVE, tarfile.DIRTYPE) + END, "size of -"),
+    **{
+        f"size {size!r}": (with_size(size) + END, "a header states a size of .*, as b'|header is wrong")
+        for size in (
+            b"          5\0", b"\0          5", b"0000 000005\0", b" " * 12, bytes(12), b"\x000000000005",
+            b"0000000_005\0", b"0000000005\x001",
+        )
+    },
     "huge size": (with_size(b"\x80" + b"\xff" * 11) + END, "size of"),
     "size beyond the file": (header(size=10**9) + END, "breaks off"),
     "cut in a header": (header()[:100], "breaks off"),

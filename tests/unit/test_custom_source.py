@@ -229,6 +229,7 @@ def test_a_file_needs_no_hash_but_must_have_the_one_that_is_named(tmp_path: Path
         ("https://example.test/a.whl", "has no hash: anybody who changes the file would change the image. Append"),
         ("a.whl#sha256=abc", "what follows # is not sha256= and 64 hexadecimal digits. `sha256sum FILE` prints"),
         ("a.whl#md5=" + "0" * 32, "what follows # is not sha256="),
+        (f"https://[::1/a.whl#sha256={SHA256}", "is not an address of https or http"),
         (f"ftp://example.test/a.whl#sha256={SHA256}", "is not an address of https or http"),
         ("tensorflow.tar.gz", "is not a wheel: its name does not end in .whl"),
         (f"https://example.test/a%2f..whl/#sha256={SHA256}", "is not a wheel: its name does not end in .whl"),

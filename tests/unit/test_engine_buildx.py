@@ -21,6 +21,7 @@ from tfimg.core.errors import (
     DiskSpaceError,
     EngineError,
     EngineUnavailable,
+    FileError,
     HalfTransferred,
     LostSession,
     NetworkError,
@@ -171,6 +172,16 @@ def test_only_the_last_lines_of_the_step_that_failed_are_printed() -> None:
     error = build_error(failure(), {STEP: words, "another": UV_DNS.splitlines()}, "")
     assert (type(error), re.findall(r"word\d+", str(error))) == (BuildError, words[-LOG_LINES:])
     assert "index.example.test" not in str(error)
+
+
+@pytest.mark.parametrize("folder", ["read-only file system", "permission denied", "no such file or directory"])
+def test_a_home_that_buildx_cannot_write_to_is_no_failed_build(folder: str) -> None:
+    error = build_error(None, {}, f"ERROR: mkdir /home/ann/.docker: {folder}\n")
+    assert (type(error), error.what) == (
+        FileError, f"docker buildx cannot write to its folder: /home/ann/.docker: {folder}.",
+    )  # fmt: skip
+    assert "BUILDX_CONFIG" in error.next_step
+    assert type(build_error(failure(), {}, f"ERROR: mkdir /app: {folder}")) is BuildError, "of a step"
 
 
 def test_a_build_that_fails_before_its_first_step_is_reported_too() -> None:
@@ -415,6 +426,20 @@ def events_of(*documents: dict[str, Any]) -> list[BuildEvent]:
 
 def vertex(**fields: Any) -> dict[str, Any]:
     return {"vertexes": [{"digest": "sha256:a", "name": "step", **fields}]}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"vertexes": [{}]}, {"vertexes": 7}, {"statuses": [{"vertex": "a"}]},
+        vertex(started="2026-11-20T1:2Z", completed="x"), vertex(started=1, completed=2), vertex(error=7),
+    ],
+)  # fmt: skip
+def test_an_object_that_is_none_of_buildkit_s_is_text(status: dict[str, Any]) -> None:
+    decoder = RawJsonDecoder()
+    events = list(decoder.feed(json.dumps(status) + json.dumps(vertex(started="2026-11-20T01:02:03Z"))))
+    assert [type(event) for event in events] == [StepEvent]
+    assert decoder.rest == json.dumps(status) + "\n"
 
 
 def lines(text: str) -> list[str]:

@@ -30,6 +30,7 @@ from tfimg.engine.docker import (
     require_version,
     transfer_error,
 )
+from tfimg.engine.interface import RunRequest
 
 BLOB = f"blob sha256:{'7' * 64}"
 REMOVED = (
@@ -94,6 +95,31 @@ def test_every_other_failure_of_an_inspection_is_an_error() -> None:
         for ask in (lambda: engine.find_digest("a:b"), lambda: engine.find_labels("a:b"), engine.list_images):
             with pytest.raises(EngineError, match="permission denied"):
                 ask()
+
+
+class _Containers(_Answers):
+    """An engine that keeps what containers are made of, and starts none."""
+
+    def answer(self) -> None:
+        path = self.path.partition("?")[0]
+        if path.endswith("/version"):
+            super().answer()
+        elif path.endswith("/containers/create"):
+            made = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.server.subject.append(made)  # type: ignore[attr-defined]
+            self._json(201, {"Id": "1" * 64, "Warnings": []})
+        elif path.endswith(f"/containers/{'1' * 64}/json"):
+            self._json(200, {"Id": "1" * 64})
+        else:
+            self._json(409, {"message": "no start"})
+
+
+def test_the_engine_keeps_no_log_of_what_a_container_prints() -> None:
+    made: list[dict[str, Any]] = []
+    request = RunRequest(image="a:b", command=["x"], files={})
+    with serving(_Containers, made) as address, pytest.raises(EngineError, match="no start"):
+        list(DockerEngine(host=f"tcp://{address}", environ={}).run(request, timeout=9))
+    assert [one["HostConfig"]["LogConfig"]["Type"] for one in made] == ["none"]
 
 
 class _Cache(_Answers):

@@ -193,3 +193,23 @@ def test_a_notebook_below_another_base_url_is_healthy(status: int | None, code: 
         port = server.url.rpartition(":")[2] if status else "9"
         ended = subprocess.run([sys.executable, script], env={"JUPYTER_PORT": port}, capture_output=True)
     assert ended.returncode == code
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of other owners")
+@pytest.mark.parametrize(
+    ("variants", "more"), [(["jupyter"], set()), (["jupyter", "dev"], {".cache", ".cache/pip", ".config"})]
+)
+def test_the_folders_that_people_mount_belong_to_the_user_and_group_0_may_write(
+    variants: list[str], more: set[str], tmp_path: Path
+) -> None:
+    text = (SCRIPTS / "programs").read_text().replace("/programs", str(tmp_path / "programs"))
+    script = tmp_path / "script"
+    script.write_text(text.replace("/build/", f"{SCRIPTS}/"))
+    subprocess.run(["sh", str(script), *variants], check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "0"})
+    home = tmp_path / "programs/home/tensorflow"
+    found = {str(path.relative_to(home)): path.stat() for path in [home, *home.rglob("*")]}
+    assert found.keys() >= {".", "work"} | more
+    assert more or found.keys() == {".", "work"}, "the bytes of other images stay"
+    assert {(one.st_uid, one.st_gid, one.st_mode & 0o7777, one.st_mtime) for one in found.values()} == {
+        (1000, 0, 0o775, 0)
+    }

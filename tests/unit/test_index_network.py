@@ -1,7 +1,9 @@
 """The host's network: BuildKit secrets and variables, and the transport of package indexes and registries."""
 
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from support.messages import exactly
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import FileError, Interrupted
 from tfimg.core.retry import RetryPolicy
-from tfimg.index.client import make_network_error, read_body
+from tfimg.index.client import Index, make_network_error, read_body
 from tfimg.index.network import (
     MAX_STEP_BYTES,
     DirectSession,
@@ -335,3 +337,19 @@ def test_an_error_shows_no_password_and_nothing_that_changes_a_terminal() -> Non
     )
     assert str(error).startswith("Cannot read x from there: no route to http://proxy.test:1/")
     assert "\x1b" not in str(error)
+
+
+@pytest.mark.timeout(30)
+def test_a_request_that_waits_for_its_server_ends_with_the_work_of_its_thread() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        index, cancellation = Index(f"http://127.0.0.1:{server.getsockname()[1]}/simple"), Cancellation()
+
+        def read() -> None:
+            with cancellation.activate():
+                index.wheels("six")
+
+        job = pool.submit(read)
+        with server.accept()[0]:
+            cancellation.cancel()
+            with pytest.raises(Interrupted):
+                job.result(timeout=10)

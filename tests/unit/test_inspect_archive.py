@@ -520,10 +520,21 @@ NEGATIVE = b"\xff" * 10 + b"\xfe\x00"
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
-@pytest.mark.parametrize("size", [NEGATIVE, b"-0000000512\0", b"\x80" + b"\xff" * 11, b"77777777777\0"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        NEGATIVE,
+        b"-0000000512\0",
+        b"\x80" + b"\xff" * 11,
+        b"77777777777\0",
+        b"          0\0",
+        bytes(12),
+        b"0000000_000\0",
+    ],
+)
 def test_a_size_that_cannot_be_is_refused(tmp_path: Path, size: bytes, kind: bytes) -> None:
     (tmp_path / "x.tar").write_bytes(header(size, kind) + bytes(1024))
-    with pytest.raises(FileError, match=r"breaks off|is not a plain file"):
+    with pytest.raises(FileError, match=r"breaks off|is not a plain file|in another form than plain octal"):
         LayoutRegistry(tmp_path / "x.tar")
 
 

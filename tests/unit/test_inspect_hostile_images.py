@@ -1,10 +1,12 @@
 """Hostile images, bundles, reports and suites: whatever they say, only errors of our own come out."""
 
+import itertools
 import json
 import subprocess
 import sys
 import tarfile
 import tempfile
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +32,8 @@ from tfimg.attestations.attach import attach
 from tfimg.attestations.envelopes import REPORT, Subject, make_statement
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.predicates import make_sbom
-from tfimg.core.errors import FileError, TamperedError, TfimgError
+from tfimg.core.errors import FileError, TamperedError, TfimgError, ValidationAborted
+from tfimg.engine import docker
 from tfimg.engine.docker import split_lines
 from tfimg.engine.interface import Exit, Line
 from tfimg.inspect.archive import LayoutRegistry, collect_image, load_layout, save_layout, verify_layout
@@ -277,6 +280,32 @@ def test_a_malformed_report_is_not_compared(kind: str) -> None:
         found.append(inspect_image(registry, tag, ()))
     changed = compare_images(*found)
     assert (changed.changes["outcomes"], changed.timings, changed.seconds) == ((), (), None)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", [b"x" * 32_768, b"y\n" * 16_384, b"x" * 32_767 + b"\n"])
+def test_a_container_that_floods_its_output_is_stopped_in_little_memory(
+    piece: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker, "MAX_OUTPUT", 32 << 20)
+    tracemalloc.start()
+    with pytest.raises(ValidationAborted, match="as its program printed more than 32 MiB or 131,072 lines"):
+        for _ in split_lines((1 + number % 2, piece) for number in itertools.count()):
+            pass
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.timeout(60)
+def test_an_inventory_among_many_long_lines_takes_little_memory() -> None:
+    """A thousand lines of 8 MiB would be 8 GB."""
+    noise = (Line(stream="stdout", text=f"{number}" * 300_000) for number in range(300))
+    said = Line(stream="stdout", text=json.dumps(INVENTORY)), Exit(status=0, out_of_memory=False)
+    engine = FakeEngine(run_output=itertools.chain(noise, said))  # type: ignore[arg-type]
+    tracemalloc.start()
+    assert take_inventory("some:image", b"", engine=engine).packages == INVENTORY["packages"]
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
 
 
 def test_a_line_without_end_comes_in_parts() -> None:

@@ -18,7 +18,8 @@ from support.extra_packages import fill_index
 from support.lock_problems import find_lock_problems
 from support.package_index import package_index
 from support.paths import DATA
-from tfimg.core.errors import LockError, TfimgError
+from support.programs import program
+from tfimg.core.errors import DiskSpaceError, FileError, LockError, NetworkError, TfimgError, UnsuitableHost
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix, Newer
 from tfimg.matrix.spec import ImageSpec, with_variant
@@ -356,3 +357,33 @@ def test_the_metadata_of_a_file_is_read_once_from_an_index_that_says_nothing_of_
             assert [one.name for one in found] == ["left", "shared"]
     metadata = [path for path in index.requested if path.endswith(".metadata")]
     assert len(metadata) == len(set(metadata)) == 2
+
+
+# What this machine does to uv
+
+MACHINE = {
+    "error: Failed to initialize cache at `/x/uv`\n  cause: failed to create directory `/x/uv`: Read-only file system "
+    "(os error 30)": (FileError, r"uv could not resolve six: Failed to .* \(os error 30\)\. uv writes to its cache"),
+    'error: Read-only file system (os error 30) at path "/tmp/.tmpyY"': (FileError, "name others"),
+    "error: cannot write `/x/uv/a`: No space left on device (os error 28)": (DiskSpaceError, "disk of /x/uv"),
+    "memory allocation of 4096 bytes failed": (UnsuitableHost, "memory allocation of 4096 bytes failed"),
+    "thread 'main' panicked at src/main.rs:1:\nno more threads": (UnsuitableHost, "no more threads"),
+    "KILL": (UnsuitableHost, "it was ended by signal 9"),
+    "error: error sending request for url (https://i.test/x)\n  cause: Connection refused (os error 111)": (
+        NetworkError, "did not answer",
+    ),
+    "  x No solution found when resolving dependencies:\n  because six (os error 1)": (LockError, "has no solution"),
+    "error: Failed to parse: `six`": (LockError, "Failed to parse"),
+}  # fmt: skip
+"""What uv prints → the error, and a part of it. A `LockError` is a finding about requirements, others are not."""
+
+
+@pytest.mark.parametrize("printed", MACHINE)
+def test_a_failure_of_the_machine_is_no_finding_about_requirements(printed: str, tmp_path: Path) -> None:
+    script = "kill -9 $$" if printed == "KILL" else f"cat >&2 <<'END'\n{printed}\nEND\nexit 2"
+    environ = program(tmp_path / "bin", "uv", script)
+    query = LockQuery(requirements=("six",), python="3.11", platform="linux/amd64", cutoff="2024-01-01T00:00:00Z")
+    kind, says = MACHINE[printed]
+    with pytest.raises(TfimgError, match=says) as caught:
+        resolve_packages(query, uv=str(tmp_path / "bin/uv"), env=environ)
+    assert type(caught.value) is kind

@@ -428,6 +428,15 @@ def test_pins_that_exist_for_other_systems_are_left_out(at_server: CliRunner, se
     assert "makes the wheels" in at_server("plan", IMAGE, *write("compiles==1.0\n")).succeeded().stderr
 
 
+@pytest.mark.parametrize(
+    "line", ["-i http://[::1/simple", "-f http://[::1", "a @ file://[::1/a.whl", "file://[::1/a.whl"]
+)
+def test_a_malformed_address_is_refused(line: str, at_server: CliRunner) -> None:
+    said = at_server("plan", IMAGE, *write(f"{line}\nshared\n"))
+    assert said.code in (2, 4), said.stderr
+    assert "r.txt, line 1" in said.stderr
+
+
 def test_settings_of_the_machine_are_named_without_their_secrets(
     at_server: CliRunner, server: PackageIndex, tmp_path: Path
 ) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from checks import byte_code, files, imports, modules
+from checks.packages import installed
 from contract import CheckFailed, CheckSkipped, Facts
+from explain import add_explanations
 
 from support.processes import without_root
 
@@ -31,6 +33,34 @@ RECORDS = [
     ("nvidia/cublas/lib/libcublas.so.12 ../../../share/doc/x.py", []),
     ("wheel-1.data/purelib/inner/__init__.py", []),
 ]
+
+
+GL = "libGL.so.1: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "issue"),
+    [
+        (f"raise ImportError({GL!r})", "it needs a library that no package brings", ["opencv-library"]),
+        ("raise TypeError('Descriptors cannot be created directly.')", "it does not fit the release", ["protobuf"]),
+        ("import tfimg_gone", "its files were removed or damaged, or it does not fit", []),
+    ],
+)
+def test_what_helps_an_import_is_said_by_its_kind(
+    text: str, says: str, issue: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "tfimg_odd.py", text=text)
+    write(tmp_path, "tfimg_odd-1.dist-info/METADATA", text="Name: tfimg-odd\nVersion: 1\n")
+    write(tmp_path, "tfimg_odd-1.dist-info/RECORD", text="tfimg_odd.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(imports, "tensorflow", lambda: None)
+    installed.cache_clear()
+    with pytest.raises(CheckFailed) as caught:
+        imports.all_of_them(Facts(packages={"tfimg-odd": "1"}))
+    installed.cache_clear()
+    assert f"): {says}" in caught.value.reason
+    end = {"outcome": "failed", "reason": caught.value.reason, "output": [], "measured": {}}
+    assert [one["issue"] for one in add_explanations(end)["explained"]] == issue
 
 
 def test_modules_of_a_package_are_its_outermost_ones() -> None:

@@ -41,6 +41,16 @@ def test_all_differences_are_named_at_once() -> None:
     }
 
 
+def test_in_a_derived_image_what_is_fixed_counts_and_the_rest_is_a_warning() -> None:
+    found = version("pytest")
+    facts = Facts(packages={"pytest": "0.1"}, fixed=["numpy"])
+    assert locked(facts)["warnings"] == [f"pytest is {found}, not 0.1 as locked: the image's constraints leave it free"]
+    assert "warnings" not in locked(replace(facts, packages={"pytest": found}))
+    for changed in (replace(facts, fixed=["pytest"]), replace(facts, packages={"pytest": "0.1", "absent": "1"})):
+        with pytest.raises(CheckFailed, match="found 1 that differ"):
+            locked(changed)
+
+
 # Which distributions there are, and which of NVIDIA's are TensorFlow's
 
 

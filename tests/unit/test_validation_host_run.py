@@ -230,6 +230,7 @@ def test_a_record_in_the_place_of_another_is_an_error(
 MALFORMED: Mapping[str, Callable[[bytes], bytes]] = {
     "not JSON": lambda content: content[:-5],
     "another kind": lambda content: content.replace(b"tfimg host run", b"tfimg report"),
+    "a schema that is no integer": lambda content: content.replace(b'{"schema": 1,', b'{"schema": true,', 1),
     "another schema": lambda content: content.replace(b'{"schema": 1,', b'{"schema": 2,', 1),
     "a field more": lambda content: content.replace(b'"kind"', b'"x": 1, "kind"', 1),
     "a number that is none": lambda content: content.replace(b"123.4", b"NaN"),

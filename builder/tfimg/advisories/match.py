@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfimg.advisories.osv import Advisory, Affected
 from tfimg.core.documents import InvalidDocument
@@ -114,7 +114,7 @@ def make_python_package(name: str, version: str, custom_version: str | None = No
     problem = None
     try:
         local = Version(version).local
-    except InvalidVersion:
+    except ValueError:  # also a number of thousands of digits
         problem = "its version is not one of PEP 440"
     else:
         if version == custom_version and (TENSORFLOW in name or name.startswith("tf-nightly")):
@@ -305,6 +305,6 @@ def _parse_versions(texts: Iterable[str]) -> list[Version]:
     """Return the texts that are versions; advisories also name others."""
     found = []
     for text in texts:
-        with suppress(InvalidVersion):
+        with suppress(ValueError):
             found.append(Version(text))
     return found

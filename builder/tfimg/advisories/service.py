@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import requests
 from pydantic import Field
@@ -15,6 +15,7 @@ from pydantic import Field
 from tfimg.advisories.match import AuditedPackage, Finding, make_findings
 from tfimg.advisories.osv import MAX_BYTES, Advisory, Identifier
 from tfimg.core import cancellation, documents, errors, retry
+from tfimg.core.text import split_url
 from tfimg.index import client, network
 
 PUBLIC_SERVICE = "https://api.osv.dev"
@@ -58,7 +59,7 @@ class OsvService:
         retries: retry.RetryPolicy | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        parts = urlsplit(self.url)
+        parts = split_url(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise errors.UsageError(
                 f"{url} is not the address of an advisory service.",

@@ -185,7 +185,7 @@ class PolicyPromise(BaseModel, frozen=True, extra="forbid"):
 class PolicyFile(BaseModel, frozen=True, extra="forbid"):
     """A policy for many images, in writing."""
 
-    version: Literal[1] = Field(description="Version of this format")
+    version: Annotated[Literal[1], documents.WHOLE] = Field(description="Version of this format")
     require: PolicyRequirements = Field(default=PolicyRequirements(), description="For every image")
     aliases: dict[GlobText, PolicyPromise] = Field(
         default_factory=dict, description="By pattern of tags; the first counts"

@@ -238,7 +238,7 @@ def _read_build_system(source: SourceDistribution) -> _BuildSystem:
         for requirement in system.requires:
             if Requirement(requirement).url:
                 raise ValueError(f"its build requires {requirement[:100]}, which names an address")
-    except (*UNREADABLE, tarfile.TarError, lzma.LZMAError) as error:
+    except (*UNREADABLE, TypeError, tarfile.TarError, lzma.LZMAError) as error:  # TypeError: `tarfile` of a cut gzip
         raise _refuse(source, str(error)) from None
     return system
 

@@ -7,6 +7,7 @@ a command imports its own module, so that both start fast.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import itertools
 import os
@@ -26,16 +27,21 @@ if TYPE_CHECKING:
 MAX_VALUE = 200
 """Characters of a value of the command line that a message repeats whole: two to three lines of a terminal."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
+"""Errors of a folder that cannot be written to, or that cannot be made."""
+
 SILENT_SECONDS = 1.0
 """Time after an interruption from which on a terminal shows that the program is stopping."""
 
-_interrupted = False
-"""Whether a signal interrupted the program: a library may have turned the interruption into another error."""
+_interrupts = 0
+"""Signals that interrupted the program: a library may have turned an interruption into another error."""
 
 
 def entrypoint() -> NoReturn:
     """The `tfimg` program."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _interrupt)
     if sys.stderr is None:  # closed by the parent process; `print` would take standard output in its place
@@ -44,25 +50,41 @@ def entrypoint() -> NoReturn:
         _leave_stdout()
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no ≥ is no reason to fail
-    code = main(sys.argv[1:], os.environ)
     try:
+        code = main(sys.argv[1:], os.environ)
         sys.stdout.flush()
+    except KeyboardInterrupt:  # another one, while the first was reported
+        from tfimg.core.errors import ExitCode, Interrupted
+
+        _exit_on_signals(ExitCode.INTERRUPTED)
+        code = _report(Interrupted())
     except OSError as error:
         code = code or _report(_translate(error, os.environ))
         _leave_stdout()
+    _exit_on_signals(code)
+    if _interrupts:  # else Python would wait for threads that wait for a server, and a signal meanwhile would kill it
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
+
+
+def _exit_on_signals(code: int) -> None:
+    """End at the next signal: Python waits for threads at its end, and prints the traceback of an interruption."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, lambda *_: os._exit(code))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     # All signals take the path of KeyboardInterrupt, so that every stage cleans up.
-    global _interrupted
-    if sys.stderr.isatty() and not _interrupted:
+    global _interrupts
+    if sys.stderr.isatty() and not _interrupts:
         import threading
 
         notice = threading.Timer(SILENT_SECONDS, print, ["Stopping what runs"], {"file": sys.stderr, "flush": True})
         notice.daemon = True
         notice.start()
-    _interrupted = True
+    _interrupts += 1
     raise KeyboardInterrupt
 
 
@@ -92,7 +114,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
                 import traceback
 
                 traceback.print_exc()
-            is_other = _interrupted and not isinstance(error, Interrupted)
+            is_other = _interrupts and not isinstance(error, Interrupted)
             return _report(Interrupted() if is_other else _translate(error, environ), argv)
 
 
@@ -100,6 +122,7 @@ def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
     """Return the error for an exception; a full disk without a file's name is that of the output, or of a folder."""
     from pathlib import Path
 
+    from tfimg.core.errors import FileError
     from tfimg.core.failures import is_full_disk, to_tfimg_error
     from tfimg.core.paths import state_folder
 
@@ -107,7 +130,14 @@ def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
     is_unnamed = isinstance(error, OSError) and error.filename is None and is_full_disk(error)
     if is_unnamed and (Path(output).is_file() or output == "/dev/full"):  # not a terminal or a pipe
         error.filename = output  # type: ignore[attr-defined]
-    return to_tfimg_error(error, [state_folder(environ), Path(environ.get("TMPDIR") or "/tmp")])  # noqa: S108
+    state = state_folder(environ)
+    if isinstance(error, OSError) and error.errno in CLOSED and error.filename:
+        path = Path(os.fsdecode(error.filename))
+        if state in (path, *path.parents) or path in state.parents[:-1]:
+            step = "Correct its permissions, or name another folder in TFIMG_STATE."
+            reason = str(error.strerror).lower()
+            return FileError(f"The state folder {state} cannot be used: {path}: {reason}.", next_step=step)
+    return to_tfimg_error(error, [state, Path(environ.get("TMPDIR") or "/tmp")])  # noqa: S108
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:

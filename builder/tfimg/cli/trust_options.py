@@ -39,14 +39,18 @@ class PasswordOptions:
         """Return a private key's password; ask twice for a `new` one. Raises `UsageError` without a terminal."""
         from getpass import getpass
 
-        from tfimg.attestations.keys import read_key_file
+        from tfimg.attestations.keys import MAX_PEM, read_key_file
 
         if file := self.password_file:
-            text = sys.stdin.readline() if file == "-" else read_key_file(file).decode()
+            if file != "-":
+                text = read_key_file(file).decode()
+            elif len(text := sys.stdin.readline(MAX_PEM + 1) if sys.stdin else "") > MAX_PEM:
+                step = "Give the password and a line end."
+                raise UsageError(f"Standard input has a line of more than {MAX_PEM} characters.", next_step=step)
             return text.partition("\n")[0].rstrip("\r").encode()
         if PASSWORD_VARIABLE in environ:
             return environ[PASSWORD_VARIABLE].encode()
-        if not sys.stdin.isatty():
+        if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
                 "The private key needs a password, and there is no terminal to ask for it.",
                 next_step=f"Put it into {PASSWORD_VARIABLE}, or into a file that --password-file names.",

@@ -162,8 +162,9 @@ def _read_matrix() -> Matrix:
     from tfimg.core.paths import find_workspace, state_folder
     from tfimg.matrix.checked import load_matrix
 
-    path, cache = find_workspace(os.environ).matrix, state_folder(os.environ) / "cache"
-    return load_matrix(path.read_text("utf-8"), source=path.name, today=read_clock().date(), cache=cache)
+    workspace, cache = find_workspace(os.environ), state_folder(os.environ) / "cache"
+    today = read_clock().date()
+    return load_matrix(workspace.read_matrix(), source=workspace.matrix.name, today=today, cache=cache)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, 
 from pydantic_core import from_json
 
 from tfimg.core.files import digest_of as digest_of
-from tfimg.core.text import canonical_json
+from tfimg.core.text import canonical_json, require_integer
 
 MAX_BYTES = 8 << 20
 """Default size limit of a document in bytes: registries must accept manifests of 4 MiB (OCI distribution specification
@@ -53,6 +53,10 @@ def make_image(layers: Sequence[Mapping[str, Any]], diff_ids: Sequence[str]) -> 
 def null_means(default: Any) -> BeforeValidator:
     """Return a validator that reads `null` as a default: Go writes it for an empty list or map."""
     return BeforeValidator(lambda value: default if value is None else value)
+
+
+WHOLE = BeforeValidator(require_integer)
+"""For versions of formats, as `Annotated[Literal[1], WHOLE]`: `True` and `1.0` equal 1 in Python."""
 
 
 class InvalidDocument(ValueError):

@@ -341,9 +341,9 @@ def to_tfimg_error(error: Exception, folders: Sequence[Path] = ()) -> TfimgError
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
         _, named, reason = error.args[0][0]
         reason = re.sub(r"^\[Errno \d+\] ([^:]*).*", r"\1", str(reason))
-    if "No usable temporary directory" in reason:  # the C library's message would list folders as Python does
-        folders, named = [Path("/tmp"), *folders], None  # noqa: S108  (nothing is written there)
-        error.errno = errno.ENOSPC
+    if "No usable temporary directory" in reason:  # a list of folders as Python writes it; they may be full
+        step = "Name a folder in TMPDIR that you may write to, on a disk with space."
+        return FileError("No folder for temporary files can be written to, not even /tmp.", next_step=step)
     if is_full_disk(error):
         path = Path(os.fsdecode(named)) if named else None
         folder = path.parent if path else min(folders, key=find_free_bytes, default=Path("/tmp"))  # noqa: S108

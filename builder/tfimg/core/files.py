@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -89,11 +90,13 @@ def name_in_errors(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file in one step, so that a kill or a full disk leaves the old one.
 
-    Replaces the target of a link, not the link; writes to a device or pipe directly.
+    Replaces the target of a link, not the link; writes to a device or pipe directly. A file that is replaced keeps its
+    permissions, and its owner where this user may give it away.
     """
     path = Path(os.path.realpath(path))  # `Path.resolve` fails for a link to itself
     if path.exists() and not path.is_file():
-        path.write_text(text)
+        with name_in_errors(path):
+            path.write_text(text)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     # Several threads may write the same file at once.
@@ -101,6 +104,11 @@ def write_atomically(path: Path, text: str) -> None:
     try:
         with name_in_errors(path):
             partial.write_text(text)
+        with suppress(OSError):  # there is none, or only a link to itself
+            before = path.stat()
+            with suppress(PermissionError):
+                os.chown(partial, before.st_uid, before.st_gid)
+            partial.chmod(stat.S_IMODE(before.st_mode))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

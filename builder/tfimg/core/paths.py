@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tfimg.core import errors, process
+from tfimg.core import errors, files, process
 from tfimg.core.text import list_first
 
 _PACKAGE = Path(__file__).parents[1]
+
+MAX_MATRIX = 1 << 19  # bytes of a matrix that are read: four for each character that its parser takes
 
 
 def _below_root(name: str) -> cached_property[Path]:
@@ -87,6 +89,14 @@ class Workspace:
         found = [file for folder in folders for file in folder.rglob("*") if "__pycache__" not in file.parts]
         files = [*(file for file in found if file.is_file()), self.installer_lock]
         return {str(file.relative_to(self.images)): file.read_bytes() for file in files}
+
+    def read_matrix(self) -> str:
+        """Return the text of the matrix. Raises `FileError` for an endless one, `MatrixError` if it is not UTF-8."""
+        step = "Correct the workspace, which TFIMG_WORKSPACE names."
+        try:
+            return files.read_limited(self.matrix, MAX_MATRIX, next_step=step).decode()
+        except UnicodeDecodeError as error:
+            raise errors.MatrixError([f"byte {error.start}: not UTF-8"], source=self.matrix.name) from None
 
     def revision(self) -> str | None:
         """Return the Git commit of the checkout, with `-dirty` for uncommitted changes; None outside of one."""

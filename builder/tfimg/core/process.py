@@ -13,8 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from tfimg.core.cancellation import on_cancel
+from tfimg.core.cancellation import on_cancel, start_limited
 
+CLEAN_UP_SECONDS = 20.0  # an engine removes a container or an image within seconds; one that hangs does not
 STOP_SECONDS = 20.0  # seconds between SIGTERM and SIGKILL. BuildKit cancels a running step within 3 s (measured)
 
 
@@ -167,3 +168,9 @@ def defer_signals() -> Iterator[None]:
             signal.signal(number, handler)
     for received_number in received:
         signal.raise_signal(received_number)
+
+
+def clean_up(work: Callable[[], object], seconds: float = CLEAN_UP_SECONDS) -> None:
+    """Do what another Ctrl-C must not interrupt. Raises as the work; after `seconds`, it goes on in its own thread."""
+    with defer_signals(), suppress(TimeoutError):
+        start_limited(work, seconds)()

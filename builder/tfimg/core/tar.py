@@ -5,6 +5,7 @@ specification, layer.md). `tarfile` is not safe on Python 3.11.2, which Debian 1
 (CVE-2025-8194), backtracks in PAX records (CVE-2024-6232), and reads an extended header of any size into memory.
 """
 
+import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -34,6 +35,17 @@ HEADER_ONLY = frozenset(
 
 LONG_NAMES = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 EXTENDED = frozenset({*LONG_NAMES, tarfile.XHDTYPE, tarfile.XGLTYPE})
+
+_OCTAL = re.compile(rb"[0-7]+[ \0]*")
+_SIZE = slice(124, 136)  # of a header (POSIX.1-2017, pax, "ustar Interchange Format")
+
+
+def states_size(header: bytes) -> bool:
+    """Return whether the size in a header means the same to every reader: plain octal, or GNU's base 256.
+
+    With blanks before or between the digits, or without any, readers differ.
+    """
+    return header[_SIZE.start] == 0x80 or _OCTAL.fullmatch(header[_SIZE]) is not None
 
 
 def stream_member(name: str, size: int, pieces: Iterable[bytes], mode: int = 0o644) -> Iterator[bytes]:
@@ -163,9 +175,8 @@ class TarReader:
         if block[257:263] != b"ustar\0":
             # GNU's form has times in the place of the name's beginning.
             member.name = _text(block[:100].partition(b"\0")[0])
-        is_number = block[124] == 0x80 or not block[124:136].strip(b" \x0001234567")
-        if not is_number or not 0 <= member.size <= MAX_SIZE:
-            raise self._error(f"a header states a size of {member.size} bytes")
+        if not states_size(block) or not 0 <= member.size <= MAX_SIZE:
+            raise self._error(f"a header states a size of {member.size} bytes, as {block[_SIZE]!r}")
         return member
 
     def _parse_records(self, content: bytes) -> dict[str, str]:

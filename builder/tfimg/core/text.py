@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
 
 from tfimg.core.errors import WrongClock
 
@@ -163,3 +164,18 @@ def _escape(char: str) -> str:
         return char
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def require_integer(value: object) -> object:
+    """Return an integer. Raises `ValueError` for `True` and `1.0`, which equal 1."""
+    if type(value) is not int:
+        raise ValueError("input should be an integer")
+    return value
+
+
+def split_url(text: str) -> SplitResult:
+    """Return the parts of an address, all of them empty for a malformed one such as `http://[::1`."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return SplitResult("", "", "", "", "")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from pydantic import AfterValidator, Field, StringConstraints
 
 from tfimg.core import documents, errors
@@ -163,7 +163,7 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
         return None
     try:
         version = Version(match["release"].replace("_", "+"))
-    except InvalidVersion:
+    except ValueError:  # also a number of thousands of digits
         return None
     cuda, device = match["cuda"], GPU if match["cuda"] else CPU
     platform = "linux/arm64" if match["arm64"] else "linux/amd64"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import requests
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
@@ -22,7 +22,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tfimg.core import cancellation, errors, failures, files
-from tfimg.core.text import remove_credentials
+from tfimg.core.text import remove_credentials, split_url
 from tfimg.index import client, network
 from tfimg.layers.wheel import MAX_ENTRY_POINTS, MAX_METADATA, WheelZip, check_wheel, open_archive, read_headers
 from tfimg.matrix.schema import PLATFORM_OF, PLATFORMS, PROCESSORS, Platform, minor_version
@@ -225,7 +225,7 @@ class WheelAddress:
 
     @property
     def name(self) -> str:
-        return self.file.name if self.file else unquote(urlsplit(self.url or "").path).rpartition("/")[2]
+        return self.file.name if self.file else unquote(split_url(self.url or "").path).rpartition("/")[2]
 
 
 def parse_address(text: str) -> WheelAddress:
@@ -241,7 +241,7 @@ def parse_address(text: str) -> WheelAddress:
     sha256 = match[1] if match else None
     is_url = re.match(r"[a-z][a-z0-9+.-]*://", place, re.IGNORECASE) is not None
     address = WheelAddress(file=None if is_url else Path(place), url=place if is_url else None, sha256=sha256)
-    if is_url and urlsplit(place).scheme not in ("http", "https"):
+    if is_url and split_url(place).scheme not in ("http", "https"):
         raise errors.UsageError(
             f"--wheel {shown} is not an address of https or http.", next_step="Name such an address, or a file."
         )
@@ -271,6 +271,10 @@ def find_wheel(
             raise errors.FileError(
                 f"--wheel {address.file} is not a file.", next_step="Name the file of a wheel, or its address."
             )
+        if address.file.stat().st_size > client.MAX_WHEEL:
+            raise errors.FileError(
+                f"--wheel {address.file} has more than {client.MAX_WHEEL >> 30} GiB.", next_step="Name a wheel."
+            )
         if address.sha256 and (found := files.hash_file(address.file)) != address.sha256:
             raise _mismatch(address.file.name, found, address.sha256)
         return address.file.resolve()
@@ -299,7 +303,7 @@ def _mismatch(name: str, found: str, expected: str) -> errors.HashMismatchError:
 
 def _download(url: str, partial: Path, index: client.Index) -> None:
     """Write a file, from where an earlier download ended. Raises `NetworkError`, and `OSError` for a full disk."""
-    what = urlsplit(url).path.rpartition("/")[2]
+    what = split_url(url).path.rpartition("/")[2]
     for _ in range(MAX_RESUMES):
         before = partial.stat().st_size if partial.exists() else 0
         try:
@@ -334,7 +338,7 @@ def _append(url: str, partial: Path, offset: int, index: client.Index) -> bool:
         if expected and expected > client.MAX_WHEEL:
             raise network.LimitExceeded(f"it has {expected} bytes, and at most {client.MAX_WHEEL} are allowed")
         if expected and expected - start > files.find_free_bytes(partial.parent):
-            what = f"The download of {urlsplit(url).path}"
+            what = f"The download of {split_url(url).path}"
             raise failures.disk_error(what, partial.parent, needed=expected - start)
         with files.name_in_errors(partial), partial.open("r+b" if start else "wb") as sink:
             sink.seek(start)

@@ -53,6 +53,9 @@ _STATES: tuple[tuple[str, StepState], ...] = (
 """Fields of a step in BuildKit's status, and what the first that is set says of it."""
 
 
+MAX_STATUS = 1000  # characters that are kept of an object of another program
+
+
 class RawJsonDecoder:
     """Yields events from text. `rest` is the text so far that is not JSON: buildx's own messages."""
 
@@ -67,31 +70,33 @@ class RawJsonDecoder:
         """Yield the events that are complete with this piece of text."""
         self._buffer += text
         while (status := self._next_object()) is not None:
-            for vertex in status.get("vertexes") or ():
-                self._steps[vertex["digest"]] = vertex["name"]
-                is_canceled = "canceled" in (vertex.get("error") or "")
-                state = "interrupted" if is_canceled else next((s for name, s in _STATES if vertex.get(name)), None)
-                # BuildKit repeats itself; it also reopens a step for each thing that the step does.
-                if state and self._states.get(vertex["digest"]) != state:
-                    self._states[vertex["digest"]] = state
-                    seconds = None
-                    if state == "cached":
-                        seconds = 0.0
-                    elif state != "started" and vertex.get("started") and vertex.get("completed"):
-                        started, completed = map(parse_time, (vertex["started"], vertex["completed"]))
-                        seconds = (completed - started).total_seconds() if started and completed else None
-                    yield StepEvent(
-                        step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None
-                    )
-            for item in status.get("statuses") or ():
-                step = self._steps.get(item["vertex"], "")
-                yield ProgressEvent(
-                    step=step, what=item["id"], current=item.get("current", 0), total=item.get("total", 0)
-                )
-            for log in status.get("logs") or ():
-                step = self._steps.get(log["vertex"], "")
-                text = base64.b64decode(log.get("data") or "").decode(errors="replace")
-                yield from (LogEvent(step=step, line=line) for line in text.splitlines())
+            try:
+                yield from self._read_status(status)
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # of another program
+                self.rest += f"{json.dumps(status)[:MAX_STATUS]}\n"
+
+    def _read_status(self, status: Mapping[str, Any]) -> Iterator[BuildEvent]:
+        for vertex in status.get("vertexes") or ():
+            self._steps[vertex["digest"]] = vertex["name"]
+            is_canceled = "canceled" in (vertex.get("error") or "")
+            state = "interrupted" if is_canceled else next((s for name, s in _STATES if vertex.get(name)), None)
+            # BuildKit repeats itself; it also reopens a step for each thing that the step does.
+            if state and self._states.get(vertex["digest"]) != state:
+                self._states[vertex["digest"]] = state
+                seconds = None
+                if state == "cached":
+                    seconds = 0.0
+                elif state != "started" and vertex.get("started") and vertex.get("completed"):
+                    started, completed = map(parse_time, (vertex["started"], vertex["completed"]))
+                    seconds = (completed - started).total_seconds() if started and completed else None
+                yield StepEvent(step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None)
+        for item in status.get("statuses") or ():
+            step = self._steps.get(item["vertex"], "")
+            yield ProgressEvent(step=step, what=item["id"], current=item.get("current", 0), total=item.get("total", 0))
+        for log in status.get("logs") or ():
+            step = self._steps.get(log["vertex"], "")
+            text = base64.b64decode(log.get("data") or "").decode(errors="replace")
+            yield from (LogEvent(step=step, line=line) for line in text.splitlines())
 
     def close(self) -> None:
         """Add the remaining text to `rest`."""
@@ -104,10 +109,12 @@ class RawJsonDecoder:
             if start.startswith("{"):
                 try:
                     value, end = self._json.raw_decode(start)
+                    self._buffer = start[end:]
+                    return value  # type: ignore[no-any-return]  # an object
+                except RecursionError:
+                    pass  # a line of text
                 except json.JSONDecodeError:
                     return None
-                self._buffer = start[end:]
-                return value if isinstance(value, dict) else None
             line, newline, after = start.partition("\n")
             if not newline:
                 return None

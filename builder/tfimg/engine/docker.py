@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -22,13 +21,13 @@ import requests
 from docker.credentials import StoreError
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.images import Image
-from docker.types import DeviceRequest
+from docker.types import DeviceRequest, LogConfig
 from docker.utils.socket import frames_iter
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from tenacity import wait_random_exponential
 
 from tfimg.core import errors
-from tfimg.core.cancellation import on_cancel, raise_if_cancelled
+from tfimg.core.cancellation import map_in_threads, on_cancel, raise_if_cancelled
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
 from tfimg.core.failures import (
     CREATE_FIRST,
@@ -41,7 +40,7 @@ from tfimg.core.failures import (
     read_output,
 )
 from tfimg.core.files import digest_of, find_free_bytes
-from tfimg.core.process import CommandFailed, run, stream_stderr
+from tfimg.core.process import CommandFailed, clean_up, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
 from tfimg.core.text import quote_argument, truncate
@@ -101,6 +100,11 @@ OLDEST_CDI_PODMAN = 5
 """Podman 5.4 gives devices of CDI to containers of its Docker-compatible API; 4.3 ignores the request."""
 
 MAX_LINE = 8 << 20  # bytes of a line; a longer one is split
+
+MAX_OUTPUT, LINE_BYTES = 256 << 20, 256
+"""Bytes that the program of a container may print, where each line counts for so many more: a million empty lines take
+seconds to read. The suite prints less than 1 MB, TensorFlow's warnings included."""
+
 CONCURRENT_REQUESTS = 8  # on two busy cores, 105 images took 2.3 s one after the other, 1.6 s so
 
 BEING_REMOVED = re.compile(
@@ -193,6 +197,11 @@ LOST_SESSION = "no active session for"
 SESSION_ATTEMPTS = 3
 
 HAND_OVER = "layers, sent once more after an interrupted build"  # the step in which an engine takes layers as a whole
+
+CLOSED_FOLDER = re.compile(
+    r"ERROR: (?:mkdir|open) (\S+): (read-only file system|permission denied|no such file or directory|not a directory)"
+)
+"""Message of buildx about its own folder, before it builds anything."""
 
 CONNECTION_LOST = re.compile(
     "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
@@ -373,6 +382,8 @@ class DockerEngine:
                 list(request.command),
                 entrypoint=list(request.entrypoint) if request.entrypoint else None,
                 environment=dict(request.environment),
+                # The output is read as it comes: a log of it would fill the engine's disk.
+                log_config=LogConfig(type="none"),
                 **{"network_mode": "none", **DEVICE_OPTIONS[request.access]},
             )
             expired = threading.Event()
@@ -405,15 +416,15 @@ class DockerEngine:
             finally:
                 timer.cancel()
                 with suppress(requests.exceptions.RequestException):
-                    container.remove(force=True, v=True)
+                    clean_up(partial(container.remove, force=True, v=True))
 
     def list_images(
         self, known: Mapping[str, interface.LocalImage] = interface.NO_IMAGES
     ) -> Sequence[interface.LocalImage]:
         """See `Engine`. The list has no layers, so each image is inspected, several at once."""
         listed = LISTING.retry_transient(self._listed_images)
-        with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
-            return [image for image in pool.map(partial(self._local_image, known), listed) if image]
+        found = map_in_threads(partial(self._local_image, known), listed, CONCURRENT_REQUESTS)
+        return [image for image in found if image]
 
     def _listed_images(self) -> list[dict[str, Any]]:
         try:
@@ -674,7 +685,7 @@ def _platform(info: Mapping[str, Any]) -> Platform:
 
 def require_version(subject: str, version: str, oldest: Version) -> None:
     """Raise `EngineTooOld` for a version below `oldest`. A build from a commit has none, and counts as new."""
-    with suppress(InvalidVersion):
+    with suppress(ValueError):
         if Version(version.partition("+")[0]) < oldest:
             raise errors.EngineTooOld(
                 f"{subject} {version}, and builds need {oldest} or newer.",
@@ -683,13 +694,28 @@ def require_version(subject: str, version: str, oldest: Version) -> None:
 
 
 def split_lines(frames: Iterator[tuple[int, bytes]]) -> Iterator[interface.Line]:
-    """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor."""
-    rests = {1: b"", 2: b""}
+    """Yield whole lines from a stream of frames; a frame's number is that of the file descriptor.
+
+    Raises `ValidationAborted` for more than `MAX_OUTPUT` bytes.
+    """
+    rests = {1: bytearray(), 2: bytearray()}
+    size = 0
     for number, piece in chain(frames, ((number, b"\n") for number in (1, 2) if rests[number])):
-        *whole, rests[number] = (rests[number] + piece).split(b"\n")
+        *whole, rest = piece.split(b"\n")
+        size += len(piece) + LINE_BYTES * len(whole)
+        if size > MAX_OUTPUT:
+            raise errors.ValidationAborted(
+                f"The container was stopped, as its program printed more than {MAX_OUTPUT >> 20} MiB or "
+                f"{MAX_OUTPUT // LINE_BYTES:,} lines.",
+                next_step="Look inside with `docker run --rm -it --entrypoint sh IMAGE`.",
+            )
+        if whole:
+            whole[0] = bytes(rests[number]) + whole[0]
+            rests[number] = bytearray()
+        rests[number] += rest
         if len(rests[number]) > MAX_LINE:
-            whole.append(rests[number])
-            rests[number] = b""
+            whole.append(bytes(rests[number]))
+            rests[number] = bytearray()
         for line in whole:
             yield interface.Line(stream="stdout" if number == 1 else "stderr", text=line.decode(errors="replace"))
 
@@ -826,6 +852,11 @@ def build_error(
     output = "\n".join([*lines, reason or "", rest])
     step = re.sub(r"\s+", " ", failed.step)[:160] if failed else "the build"
     excerpt = " ".join(line.strip() for line in lines[-LOG_LINES:]) or (reason or "nothing")
+    if failed is None and (closed := CLOSED_FOLDER.match(rest.strip())):
+        return errors.FileError(
+            f"docker buildx cannot write to its folder: {closed[1]}: {closed[2]}.",
+            next_step="Name a folder that you may write to in BUILDX_CONFIG; by default it is in ~/.docker.",
+        )
     if CONNECTION_LOST.search(f"{reason}\n{rest}"):
         return errors.EngineUnavailable(
             f"The engine or builder was lost during {step}: {reason or rest.strip()}",

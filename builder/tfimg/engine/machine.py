@@ -16,13 +16,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tfimg.core.errors import EngineError, EngineSetupError, EngineUnavailable
 from tfimg.core.events import InfoEvent, OnEvent
 from tfimg.core.failures import disk_error
 from tfimg.core.files import lock_existing, wait_for_lock
-from tfimg.core.process import CommandFailed, last_line, run
+from tfimg.core.process import CommandFailed, clean_up, last_line, run
 from tfimg.engine.interface import Capabilities, Engine
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.schema import PROCESSORS, Platform
@@ -303,7 +304,7 @@ def open_candidate(folder: Path, identifier: str, engine: Engine, host: str, on_
             yield name
         finally:
             with suppress(EngineError, EngineUnavailable):
-                engine.remove(name)
+                clean_up(partial(engine.remove, name))
                 file.unlink()
 
 

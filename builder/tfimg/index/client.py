@@ -534,7 +534,7 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
         # Reading tags takes most of the time, and thousands of names on a page end alike.
         name, version, *_ = parse_wheel_filename(f"{stem}-py3-none-any.whl")
         tags = _parse_tags("-".join(ends))
-    except (InvalidWheelFilename, InvalidVersion):
+    except (InvalidWheelFilename, ValueError):
         return None
     return IndexedWheel(
         name=name,

@@ -14,7 +14,7 @@ import shlex
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from http.client import HTTPResponse
@@ -436,8 +436,14 @@ class _Meter(io.RawIOBase):
     @contextmanager
     def step(self) -> Iterator[None]:
         self._left, self._deadline = MAX_STEP_BYTES, time.monotonic() + self._seconds
-        yield
+        with cancellation.on_cancel(self._disconnect):
+            yield
         self._left = self._deadline = float("inf")
+
+    def _disconnect(self) -> None:
+        """End a wait of another thread: for it, the server ends the connection."""
+        with suppress(OSError):
+            socket.socket.shutdown(self._raw._sock, socket.SHUT_RDWR)  # type: ignore[attr-defined]  # of a SocketIO
 
     def readable(self) -> bool:
         return True

@@ -213,6 +213,8 @@ class LayoutRegistry:
                 while (block := file.read(tarfile.BLOCKSIZE)).strip(b"\0"):
                     member = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
                     name, start = member.name.removeprefix("./"), file.tell()
+                    if not tar.states_size(block):
+                        raise ValueError(f"{quote_value(name)} states its size in another form than plain octal")
                     if not member.isdir():
                         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
                             raise ValueError(f"{quote_value(name)} is not a plain file, or has an extended header")

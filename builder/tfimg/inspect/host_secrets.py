@@ -7,13 +7,14 @@ import ssl
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from tfimg.core.documents import InvalidDocument, parse_document, validate_model
+from tfimg.core.text import split_url
 from tfimg.engine.bases import Mirrors
 from tfimg.index.network import PROXY_VARIABLES, HostNetwork
 from tfimg.inspect.secrets import MIN_LENGTH, Kind, Secret
@@ -61,7 +62,7 @@ def read_host_secrets(
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     etc, apt = root / "etc", root / "etc/apt"
     homes = re.findall(r"(?m)^HOME_URL=\"?([^\"\n]+)", "".join(_read_texts([etc / "os-release"])))
-    public = {*public, *(".".join((urlsplit(home).hostname or "").split(".")[-2:]) for home in homes)}
+    public = {*public, *(".".join((split_url(home).hostname or "").split(".")[-2:]) for home in homes)}
     installers = _read_texts(
         [
             *(etc / "pip.conf", etc / "xdg/pip/pip.conf", home / ".pip/pip.conf", config / "pip/pip.conf"),
@@ -174,7 +175,7 @@ def _list_address_secrets(text: str, kind: Kind, origin: str, public: Collection
         address = re.sub(r"^[\w-]+=", "", word)  # uv allows names of indexes: NAME=URL
         yield from _list_url_secrets(address, origin)
         try:
-            split = urlsplit(address if "://" in address else f"//{address}")
+            split = split_url(address if "://" in address else f"//{address}")
             host, port = (split.hostname or "").lstrip(".*").lower(), split.port
         except ValueError:  # not an address
             continue

@@ -147,6 +147,7 @@ MAX_COMPONENT = 255  # NAME_MAX of Linux
 MAX_DEPTH = 32  # folders
 
 PIECE = 1 << 20  # bytes read at a time
+END_BYTES = 22  # of the end of the directory, without its comment (APPNOTE.TXT 4.3.16)
 UNSAFE_FLAGS = 0x2061  # encryption, patches and masked headers (APPNOTE.TXT 4.4.4)
 
 
@@ -173,6 +174,10 @@ class WheelZip:
         with zipfile.ZipFile(raw) as directory:
             items = directory.infolist()
             end = directory.start_dir
+            comment = len(directory.comment)
+        raw.seek(-END_BYTES - comment, io.SEEK_END)
+        if raw.read(8) != b"PK\5\6" + bytes(4):
+            raise ValueError("its end states several disks, or something follows it")
         for item in items:
             if problem := _find_item_problem(item):
                 raise ValueError(f"{item.orig_filename!r} {problem}")
@@ -273,6 +278,8 @@ def _find_item_problem(item: zipfile.ZipInfo) -> str | None:
         return "has two names, or starts before the archive"
     if item.flag_bits & UNSAFE_FLAGS:
         return "is encrypted or patched"
+    if item.volume:
+        return f"is on disk {item.volume} of several"
     if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return f"is compressed with method {item.compress_type}, and wheels are deflated"
     if kind not in ((0, stat.S_IFDIR) if item.is_dir() else (0, stat.S_IFREG)):
@@ -300,6 +307,7 @@ MAX_REASON = 400  # of the reason why a wheel is not valid
 
 HASHES = ("sha256", "sha384", "sha512")  # the specification forbids weaker ones in RECORD
 
+_SCRIPT_NAME = re.compile(r"[^\s\[/=][^\s/=]*")  # pip refuses others: without blanks, as they are words of a shell
 _ENTRY_POINT = re.compile(r"([\w.]+)\s*:\s*([\w.]+)(\s*\[[\w\s.,-]*\])?")
 _SECTIONS: tuple[Literal["console", "gui"], ...] = ("console", "gui")
 
@@ -491,7 +499,7 @@ def _read_entry_points(archive: WheelZip, path: str) -> Iterator[Script]:
     for section in _SECTIONS:
         for name, value in parser.items(f"{section}_scripts") if f"{section}_scripts" in parser else ():
             match = _ENTRY_POINT.fullmatch(value) if len(value) <= MAX_LINE else None
-            if "/" in name or find_path_problem(name) or match is None:
+            if not _SCRIPT_NAME.fullmatch(name) or find_path_problem(name) or match is None:
                 raise ValueError(f"{path!r} has the script {name!r} = {value[:MAX_LINE]!r}")
             yield Script(name, match[1], match[2], section)
 

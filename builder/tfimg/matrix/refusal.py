@@ -8,7 +8,7 @@ from itertools import combinations
 from operator import and_
 from typing import NamedTuple
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError
 from tfimg.core.text import quote_argument
@@ -322,7 +322,7 @@ def format_values(values: Iterable[str], known: Iterable[str] = (), *, min_run: 
 def _natural(text: str) -> tuple[bool, Version | str]:
     try:
         return False, parse_version(text)
-    except InvalidVersion:
+    except ValueError:  # also a number of thousands of digits
         return True, text
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tfimg.core.text import list_first, quote_value
+from tfimg.core.text import list_first, quote_value, require_integer
 from tfimg.matrix.devices import Device
 
 
@@ -462,7 +462,7 @@ class EndOfLife(Facts):
 class Matrix(Facts):
     """The facts that people decide."""
 
-    version: Literal[2] = fact(description="Version of this format")
+    version: Annotated[Literal[2], Rule(before=require_integer)] = fact(description="Version of this format")
     repository: RepositoryText = fact(description="Default repository of the tags")
     installer: VersionText = fact(description="uv release that installs inside the images")
     newer: Newer

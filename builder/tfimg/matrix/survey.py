@@ -5,14 +5,15 @@ reasons) are not compared; the matrix's header names their sources.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any, Literal
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import MatrixMismatch, NetworkError, UnknownTensorFlow
 from tfimg.index.client import Index, IndexedWheel, make_environment, select_requirements
 from tfimg.matrix.conditions import make_version_matcher
@@ -80,32 +81,31 @@ def survey_index(
 
     Raises `NetworkError`, also when the index has no TensorFlow at all: an empty directory, or a login page.
     """
-    with ThreadPoolExecutor(WORKERS) as pool:
-        linux = [
-            wheel
-            for page in pool.map(index.wheels, PACKAGES)
-            for wheel in page
-            if wheel.processors and not wheel.version.is_prerelease
-        ]
-        releases = frozenset(wheel.version for wheel in linux if wheel.name == "tensorflow")
-        if not releases:
-            raise NetworkError(
-                "The package index has no release of TensorFlow for Linux.",
-                next_step="Check that UV_DEFAULT_INDEX, or index-url of pip, is the address of a simple index.",
-            )
-        selected = [wheel for wheel in linux if is_selected(wheel.version)]
-        majors = {cuda.partition(".")[0] for cuda in matrix.toolkits}
-        pinned = {f"nvidia-{name}-cu{major}" for major in majors for name in ("cudnn", "nccl")}
-        pinned |= {facts.pairs_with for facts in DEVICES.values() if facts.pairs_with}
-        names = sorted(pinned.union(*(toolkit.wheels for toolkit in matrix.toolkits.values())))
-        libraries = {
-            name: frozenset(wheel.version for wheel in page if "x86_64" in wheel.processors)
-            for name, page in zip(names, pool.map(index.wheels, names), strict=True)
-        }
-        wheels: list[TensorFlowWheel] = []
-        for number, found in enumerate(pool.map(lambda wheel: _read(index, wheel), selected), start=1):
-            wheels += found
-            on_progress(number, len(selected))
+    linux = [
+        wheel
+        for page in map_in_threads(index.wheels, PACKAGES, WORKERS)
+        for wheel in page
+        if wheel.processors and not wheel.version.is_prerelease
+    ]
+    releases = frozenset(wheel.version for wheel in linux if wheel.name == "tensorflow")
+    if not releases:
+        raise NetworkError(
+            "The package index has no release of TensorFlow for Linux.",
+            next_step="Check that UV_DEFAULT_INDEX, or index-url of pip, is the address of a simple index.",
+        )
+    selected = [wheel for wheel in linux if is_selected(wheel.version)]
+    majors = {cuda.partition(".")[0] for cuda in matrix.toolkits}
+    pinned = {f"nvidia-{name}-cu{major}" for major in majors for name in ("cudnn", "nccl")}
+    pinned |= {facts.pairs_with for facts in DEVICES.values() if facts.pairs_with}
+    names = sorted(pinned.union(*(toolkit.wheels for toolkit in matrix.toolkits.values())))
+    libraries = {
+        name: frozenset(wheel.version for wheel in page if "x86_64" in wheel.processors)
+        for name, page in zip(names, map_in_threads(index.wheels, names, WORKERS), strict=True)
+    }
+    wheels: list[TensorFlowWheel] = []
+    for number, found in enumerate(map_in_threads(partial(_read, index), selected, WORKERS), start=1):
+        wheels += found
+        on_progress(number, len(selected))
     return IndexSurvey(releases=releases, wheels=tuple(wheels), libraries=libraries)
 
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from packaging.version import Version
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from tfimg.core.errors import ResolutionError, UsageError
-from tfimg.core.text import escape_unprintable, list_first, quote_argument
+from tfimg.core.text import escape_unprintable, list_first, quote_argument, split_url
 from tfimg.index.network import HostNetwork
 from tfimg.matrix.conditions import Request
 from tfimg.matrix.resolve import resolve
@@ -127,7 +126,7 @@ def _check_settings(settings: Sequence[Setting], network: HostNetwork, find_link
         if setting.option == "--find-links":
             if find_links and "://" not in setting.value and Path(setting.value).resolve() == find_links:
                 continue
-            is_page = urlsplit(setting.value).scheme in ("http", "https")
+            is_page = split_url(setting.value).scheme in ("http", "https")
             what = f"`--find-links {shown}` is a {'page' if is_page else 'folder'} of wheels"
             step = f"Leave the line out, and add --find-links {quote_argument(shown)}."
             if is_page:

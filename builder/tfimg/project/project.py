@@ -100,12 +100,8 @@ class Project:
     @cached_property
     def matrix(self) -> Matrix:
         """The compatibility matrix. Raises `MatrixError`."""
-        path = self.workspace.matrix
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise MatrixError([f"byte {error.start}: not UTF-8"], source=path.name) from None
-        return load_matrix(text, source=path.name, today=self.services.today, cache=self.services.cache)
+        text, source = self.workspace.read_matrix(), self.workspace.matrix.name
+        return load_matrix(text, source=source, today=self.services.today, cache=self.services.cache)
 
     @cached_property
     def specs(self) -> Sequence[ImageSpec]:

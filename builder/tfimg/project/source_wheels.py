@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.errors import FileError, HashMismatchError, LockError
 from tfimg.core.files import hash_file, hash_files, wait_for_lock, write_atomically
-from tfimg.core.text import escape_unprintable, list_first
+from tfimg.core.text import escape_unprintable, list_first, split_url
 from tfimg.index.client import Index, SourceArchive
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.services import Services
@@ -57,9 +57,13 @@ def find_path(source: Source) -> Path | None:
     is_url = source.address.startswith("file:")
     if source.kind == "git" or ("://" in source.address and not is_url):
         return None
-    path = Path(unquote(urlsplit(source.address).path) if is_url else source.address)
+    path = Path(unquote(split_url(source.address).path or source.address) if is_url else source.address)
     if not path.exists():
         raise FileError(f"{source.line}: {describe_source(source)} does not exist.", next_step="Correct the path.")
+    if not (path.is_file() or path.is_dir()):
+        raise FileError(
+            f"{source.line}: {describe_source(source)} is neither a file nor a folder.", next_step="Correct the path."
+        )
     if path.is_file() and source.sha256 not in (None, sha256 := hash_file(path)):
         raise HashMismatchError(
             f"{describe_source(source)} has sha256 {sha256}, and {source.line} states {source.sha256}."

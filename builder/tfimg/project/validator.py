@@ -78,13 +78,14 @@ class Validator:
         same_as: Collection[str] = (),
         max_age: timedelta | None = None,
         from_lock: bool = True,
+        may_be_derived: bool = False,
         on_event: OnEvent = ignore,
     ) -> tuple[Report, bool]:
         """Return the report on an image, green or not, and whether an earlier run wrote it.
 
         `content` is as in `LocalImage`; without it, no report is reused or kept. `same_as` restricts reuse to reports
-        on these digests, `max_age` to newer ones. `from_lock`: it was built from the plan's lock. Raises `Interrupted`
-        if it was cancelled.
+        on these digests, `max_age` to newer ones. `from_lock`: it was built from the plan's lock; `may_be_derived`: or
+        is made of such an image. Raises `Interrupted` if it was cancelled.
         """
         target = self.target(plan.spec)
         if target.level == Level.BUILT:
@@ -110,6 +111,7 @@ class Validator:
             access=target.access,
             emulated=target.emulated,
             from_lock=from_lock,
+            may_be_derived=may_be_derived,
             selection=self.checks,
         )
         report = run.validate(request, self.engine, on_event=on_event, now=self.project.services.now)
@@ -146,5 +148,7 @@ class Validator:
             )
         with run.explain_errors(project.workspace.validation):
             self.target(spec, on_event)
-            report, _ = self.validate(plan, image, digest=digest, from_lock=bool(lock), on_event=on_event)
+            report, _ = self.validate(
+                plan, image, digest=digest, from_lock=bool(lock), may_be_derived=not needs_lock, on_event=on_event
+            )
         return report

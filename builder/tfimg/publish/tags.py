@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfimg.attestations.policy import TagPromise
 from tfimg.attestations.promotions import ImageStatements
@@ -83,7 +83,7 @@ def is_same_image(manifest: Manifest, local_digest: str) -> bool:
 def parse_tag_version(text: str) -> Version | None:
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:  # also a number of thousands of digits
         return None
 
 

@@ -43,7 +43,12 @@ def format_constraints(spec: ImageSpec, lock: Lock) -> str:
     return "\n".join(f"{name}=={versions[name]}" for name in sorted(versions) if spec.is_fixed(name))
 
 
-def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True) -> dict[str, Any]:
+def collect_facts(
+    spec: ImageSpec, lock: Lock, *, level: str = "validated", from_lock: bool = True, may_be_derived: bool = False
+) -> dict[str, Any]:
+    """Return the facts of an image; `may_be_derived`: packages that it leaves free may have moved since its build."""
+    packages = {package.name: package.version for package in read_packages(lock)} if from_lock else None
+    fixed = [name for name in packages if spec.is_fixed(name)] if packages and may_be_derived else None
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,
@@ -54,7 +59,8 @@ def collect_facts(spec: ImageSpec, lock: Lock, *, level: str = "validated", from
         "architectures": list(spec.gpu.architectures) if spec.gpu else [],
         "libtpu": spec.libtpu,
         "level": level,
-        "packages": {package.name: package.version for package in read_packages(lock)} if from_lock else None,
+        "packages": packages,
+        **({} if fixed is None else {"fixed": fixed}),
         "user": "non-root" if from_lock else None,
         "waived": dict(spec.waived) | ({} if from_lock else dict.fromkeys(LOCK_CHECKS, FOREIGN_IMAGE)),
         "removed": list(spec.removed) if from_lock else [],

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.errors import LockError, NetworkError
-from tfimg.core.failures import FULL_DISK, disk_error, network_error, read_output
+from tfimg.core.errors import FileError, LockError, NetworkError, TfimgError, UnsuitableHost
+from tfimg.core.failures import FULL_DISK, NETWORK_FAILURE, disk_error, network_error, read_output
 from tfimg.core.files import digest_of
 from tfimg.core.process import CommandFailed, last_line, run
 from tfimg.core.text import remove_credentials
@@ -313,7 +313,7 @@ def resolve_packages(
         try:
             run(argv, env=env, timeout=timeout)
         except CommandFailed as failed:
-            raise _map_error(query, failed.stderr, env) from None
+            raise _find_machine_error(query, failed) or _map_error(query, failed.stderr, env) from None
         return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
 
 
@@ -362,12 +362,31 @@ _REFUSED = re.compile(
 """uv's hint about credentials, below the proof that a package does not exist."""
 
 
+_CRASH = re.compile(r"memory allocation of \d+ bytes failed|panicked at")
+
+
+def _find_machine_error(query: LockQuery, failed: CommandFailed) -> TfimgError | None:
+    """Return the error for what this machine did to uv: no `LockError`, which says something of the requirements."""
+    what, stderr = f"uv could not resolve {query.requirements[0]}", failed.stderr
+    if FULL_DISK.search(stderr):
+        path = re.search("[`'\"](/[^`'\"]+)[`'\"]", stderr)
+        return disk_error(what, Path(path[1]).parent if path else Path(tempfile.gettempdir()))
+    if "No solution found" in stderr or "timed out" in stderr or NETWORK_FAILURE.search(stderr):
+        return None
+    if failed.returncode < 0 or _CRASH.search(stderr):
+        reason = last_line(stderr) or f"it was ended by signal {-failed.returncode}"
+        step = "Give it more memory, or see the kernel's log (`dmesg`); then run it again."
+        return UnsuitableHost(f"{what}: {reason}", next_step=step)
+    if re.search(r"\(os error \d+\)", stderr):
+        reason = " ".join(stderr.split()).removeprefix("error: ")
+        step = "uv writes to its cache (UV_CACHE_DIR) and to the folder for temporary files (TMPDIR): name others."
+        return FileError(f"{what}: {reason}", next_step=step)
+    return None
+
+
 def _map_error(query: LockQuery, stderr: str, env: Mapping[str, str]) -> Exception:
     root = query.requirements[0]
     last = last_line(stderr) or "no reason was given."
-    if FULL_DISK.search(stderr):
-        path = re.search("[`'\"](/[^`'\"]+)[`'\"]", stderr)
-        return disk_error(f"uv could not resolve {root}", Path(path[1]).parent if path else Path(tempfile.gettempdir()))
     # uv does nothing that could time out but ask the index.
     text = stderr.replace("timed out", "Read timed out")
     if failure := read_output(text, env.get("https_proxy") or env.get("HTTPS_PROXY") or ""):

@@ -19,7 +19,7 @@ from packaging.markers import Marker
 from packaging.pylock import Package, Pylock, PylockValidationError
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfimg.core.documents import InvalidDocument, parse_json
 from tfimg.core.text import escape_unprintable
@@ -542,7 +542,7 @@ def _read_conda(name: str, version: str | None, build: str | None, place: str, b
     if build:
         try:
             requirement = f"{CONDA_NAMES.get(plain, plain)}=={Version(version or '')}"
-        except InvalidVersion:
+        except ValueError:  # also a number of thousands of digits
             is_python = None
     if not is_python or parse_requirement(requirement) is None:
         return Note(why="Left out, as these packages of conda are not of Python", what=escape_unprintable(name))

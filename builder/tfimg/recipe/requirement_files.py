@@ -45,7 +45,11 @@ MAX_FILES = 50  # files of one request, with those that they include
 MAX_DEPTH = 10  # includes within includes
 MAX_ITEMS = 2 * MAX_CONSTRAINTS  # requirements, constraints, options and problems of all files
 MAX_CHARACTERS = 4 << 20  # of all files; one with 300 packages and their hashes has 100,000
+MAX_LONG_LINES = 40  # requirements of the greatest length, each of which takes 0.1 s, or more shorter ones
 MAX_BLANKS = 1000  # blanks in a row, for which the parser takes quadratic time
+
+_UNCOUNTED = re.compile(r"(?:^|\s)(?:#|--hash)")
+"""Begins what the parser takes away, or reads in linear time; for other parts it takes the square of their length."""
 
 _BLANKS = re.compile(r"(?:[^\S\r\n]|\\\r?\n|\\)+")
 
@@ -127,6 +131,12 @@ class _Reader:
         if any(len(found[0]) > MAX_BLANKS for found in _BLANKS.finditer(text)):
             yield Problem(place=name, what=f"more than {MAX_BLANKS} blanks in a row", step="Remove them.")
             return
+        if number := _find_long_line(text):
+            what = (
+                f"line {number} has a requirement of more than {MAX_REQUIREMENT} characters, or one of many long ones"
+            )
+            yield Problem(place=name, what=what, step="Write a requirement a line.")
+            return
         ends = _find_ends(text)
         parsed = _parse_lines(text)
         found = [*parsed.requirements, *parsed.options, *parsed.invalid_lines]
@@ -189,6 +199,18 @@ class _Reader:
             yield Problem(place=place, what=what, step="Check the paths, which are relative to the file.")
             return
         yield from self._read_lines(text, None, name=path, stack=(*stack, path), is_constraint=is_constraint)
+
+
+def _find_long_line(text: str) -> int | None:
+    """Return the line in which a requirement, or many together, get too long; hashes and comments do not count."""
+    length, cost = 0, 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        length += len(_UNCOUNTED.split(line, maxsplit=1)[0])
+        if length > MAX_REQUIREMENT or cost + length**2 > MAX_LONG_LINES * MAX_REQUIREMENT**2:
+            return number
+        if not line.endswith("\\"):
+            length, cost = 0, cost + length**2
+    return None
 
 
 def _find_ends(text: str) -> dict[int, int]:

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict, UsageError
-from tfimg.core.text import escape_unprintable, list_first
+from tfimg.core.text import escape_unprintable, list_first, split_url
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.schema import PROCESSORS
 from tfimg.matrix.spec import ImageSpec
@@ -655,7 +655,7 @@ def find_foreign(index: Index, requirements: Sequence[str]) -> dict[str, str]:
             version = Version(next(iter(parsed.specifier)).version) if is_pin(parsed) else None
             is_known = WITH_SOURCE.fullmatch(canonicalize_name(parsed.name)) is not None
             return index.list_systems(parsed.name, version, with_source=is_known)
-        except (InvalidVersion, NetworkError):
+        except (ValueError, NetworkError):
             return ""
 
     systems = map_in_threads(find_systems, requirements, MAX_PAGES)
@@ -664,5 +664,5 @@ def find_foreign(index: Index, requirements: Sequence[str]) -> dict[str, str]:
 
 def strip_credentials(url: str) -> str:
     """Return the address of an index without credentials, to compare it with another."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2].lower(), parts.path.rstrip("/"), "", ""))

@@ -12,7 +12,7 @@ from docker import auth
 from docker.errors import DockerException
 from pydantic import Field, StringConstraints
 
-from tfimg.core import documents, errors, process
+from tfimg.core import documents, errors, files, process
 from tfimg.core.text import quote_value, truncate
 
 DOCKER_HUB = "docker.io"  # the registry of a name without one
@@ -193,13 +193,14 @@ def find_credentials(host: str, config: Path, run: RunHelper) -> Credentials | N
 
 def _read_config(path: Path) -> auth.AuthConfig:
     try:
-        config = documents.validate_model(DockerConfig, documents.parse_object(path.read_bytes()))
+        if not path.exists():
+            return auth.AuthConfig({})
+        content = files.read_limited(path, documents.MAX_BYTES, next_step="Correct DOCKER_CONFIG, or unset it.")
+        config = documents.validate_model(DockerConfig, documents.parse_object(content))
         logins = {host: documents.validate_model(Login, entry) for host, entry in (config.auths or {}).items()}
         entries = {host: login.model_dump(exclude_none=True) for host, login in logins.items()}
         auths = auth.AuthConfig.parse_auth(entries, raise_on_error=True)
         return auth.AuthConfig({"auths": auths, "credsStore": config.store, "credHelpers": config.helpers or {}})
-    except FileNotFoundError:
-        return auth.AuthConfig({})
     except (ValueError, DockerException) as error:
         raise errors.FileError(
             f"{path} is not a valid Docker configuration: {error}.",

@@ -33,7 +33,7 @@ MAX_LISTED, MAX_REASON = 5, 300  # how many reasons a refusal lists, and charact
 class HostRun(documents.StrictDocument):
     """The file that run.py writes; `suite` is the digest of the suite that ran."""
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: Annotated[Literal[1], documents.WHOLE] = Field(alias="schema")
     kind: Literal["tfimg host run"]
     identifier: Name
     lock: documents.Digest

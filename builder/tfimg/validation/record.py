@@ -15,7 +15,15 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tfimg.core.documents import Digest, InvalidDocument, StrictDocument, parse_document, parse_json, validate_model
+from tfimg.core.documents import (
+    WHOLE,
+    Digest,
+    InvalidDocument,
+    StrictDocument,
+    parse_document,
+    parse_json,
+    validate_model,
+)
 from tfimg.core.errors import FileError
 from tfimg.core.levels import Level, SuiteLevel
 from tfimg.core.text import to_plain_text
@@ -91,7 +99,7 @@ class ImageRecord(StrictDocument):
     ended; `skipped` and `waived` have reasons. `environment` is the machine, as the suite saw it.
     """
 
-    schema_: Literal[1] = Field(alias="schema", default=1)
+    schema_: Annotated[Literal[1], WHOLE] = Field(alias="schema", default=1)
     kind: Literal["tfimg image"] = "tfimg image"
     identifier: Name
     device: Device
@@ -343,7 +351,7 @@ def read_report(text: str, *, source: str) -> Report:
         raise _make_error(source, str(error)) from None
     if not isinstance(document, dict) or "results" not in document:
         raise _make_error(source, "it has no results")
-    if document.get("schema") != SCHEMA:
+    if document.get("schema") != SCHEMA or type(document["schema"]) is not int:
         raise FileError(
             f"{source} is a report of schema {str(document.get('schema'))[:40]}, and this version of tfimg reads "
             f"{SCHEMA}.",
@@ -396,7 +404,7 @@ def _find_differences(stored: Any, computed: Any, path: str = "") -> Iterator[st
     elif isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
         for number, pair in enumerate(zip(stored, computed, strict=True)):
             yield from _find_differences(*pair, f"{path}[{number}]")
-    elif stored != computed:
+    elif stored != computed or isinstance(stored, bool) != isinstance(computed, bool):  # 1 equals `True`
         yield f"{path}: it is {json.dumps(stored)}, and follows as {json.dumps(computed)} from the results"
 
 

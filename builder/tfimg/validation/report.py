@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
@@ -26,7 +26,7 @@ from tfimg.core.text import (
     to_plain_text,
     to_strict_json,
 )
-from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
+from tfimg.engine.interface import ContainerRunner, Exit, RunRequest
 from tfimg.matrix.devices import DEVICES, Device
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 SECONDS = 300  # importing TensorFlow from a cold disk takes tens of seconds
 
-MAX_LINES, MAX_REASON = 1000, 2000
-"""Last lines that are kept, of which the last is the inventory, and characters of one in a message."""
+MAX_REASON = 2000  # characters of a line in a message
 
 SCRIPT = "/tfimg-inventory.py"
 Version = Annotated[str, documents.null_means("")]  # broken distributions have no version
@@ -95,19 +94,17 @@ def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, conten
     """
     command = ["python", SCRIPT, *(["--contents-only"] if contents_only else [])]
     request = RunRequest(image=image, command=command, files={SCRIPT: (script, 0o444)})
-    lines: deque[Line] = deque(maxlen=MAX_LINES)
+    result, reason = "", "no output"  # the last lines: an image may print any number of them
     status: int | None = None
     with closing(engine.run(request, timeout=SECONDS)) as output, suppress(TimeoutError):
         for item in output:
             if isinstance(item, Exit):
                 status = item.status
-            else:
-                lines.append(item)
-    results = [line.text for line in lines if line.stream == "stdout" and line.text.strip()]
-    reason = next((line.text for line in reversed(lines) if line.text.strip()), "no output")[:MAX_REASON]
+            elif item.text.strip():
+                result, reason = item.text if item.stream == "stdout" else result, item.text[:MAX_REASON]
     try:
-        if status == 0 and results:
-            return documents.parse_document(Inventory, results[-1].encode())
+        if status == 0 and result:
+            return documents.parse_document(Inventory, result.encode())
     except documents.InvalidDocument as error:
         reason = f"{reason} ({error})"
     end = f"did not end in {SECONDS} s" if status is None else f"ended with status {status}"

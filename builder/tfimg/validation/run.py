@@ -400,7 +400,8 @@ class ValidationRequest:
     """An image to validate, its claims, and the level to prove.
 
     `access` is how the container gets the accelerator that level `validated` needs. `from_lock` is false for an image
-    that was not built from `lock`, which is then not compared with it. `emulated` gives each check more time.
+    that was not built from `lock`, which is then not compared with it; `may_be_derived`: of one that was, or of one
+    made of that, only what the image fixes is compared, and the rest is told. `emulated` gives each check more time.
     """
 
     spec: ImageSpec
@@ -411,6 +412,7 @@ class ValidationRequest:
     target_level: Level
     access: DeviceAccess = "none"
     from_lock: bool = True
+    may_be_derived: bool = False
     selection: CheckSelection = ALL_CHECKS
     emulated: bool = False
 
@@ -476,7 +478,13 @@ def validate(
 
 
 def _container(request: ValidationRequest, nonce: str) -> RunRequest:
-    claims = collect_facts(request.spec, request.lock, level=request.target_level, from_lock=request.from_lock)
+    claims = collect_facts(
+        request.spec,
+        request.lock,
+        level=request.target_level,
+        from_lock=request.from_lock,
+        may_be_derived=request.may_be_derived,
+    )
     files = {f"{FOLDER}/suite/{name}": (content, 0o444) for name, content in request.suite.items()}
     files[f"{FOLDER}/facts.json"] = (json.dumps(claims).encode(), 0o444)
     suite = [f"{FOLDER}/suite", "--json", "--facts", f"{FOLDER}/facts.json"]

@@ -54,12 +54,32 @@ def all_of_them(facts: Facts) -> Measured:
     if problems:
         named = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
         raise CheckFailed(
-            f"expected every locked package to import, found {len(problems)} that fail ({named}): its files were "
-            "removed or damaged, or it does not fit another package; install with the lock alone",
+            f"expected every locked package to import, found {len(problems)} that fail ({named}): {_advice(problems)}",
             problems=problems,
             **measured,
         )
     return measured
+
+
+ADVICE = (
+    (
+        r"\.so[.\d]*: cannot open shared object file",
+        "it needs a library that no package brings: add the library's Debian package, or take a package that needs "
+        "none, such as opencv-python-headless",
+    ),
+    (
+        r"^(?:AttributeError|RuntimeError|TypeError|ValueError|VersionError): ",
+        "it does not fit the release of another package, which the message names: lock releases that fit each other",
+    ),
+)
+"""Pattern of why a module does not import → what helps; the first that fits one counts."""
+
+
+def _advice(problems: Mapping[str, str]) -> str:
+    for pattern, advice in ADVICE:
+        if any(re.search(pattern, problem) for problem in problems.values()):
+            return advice
+    return "its files were removed or damaged, or it does not fit another package; install with the lock alone"
 
 
 def modules_of(package: str) -> list[str] | None:

@@ -73,7 +73,11 @@ class Distribution(NamedTuple):
 
 
 def locked(facts: Facts) -> Measured:
-    """Every locked distribution is installed in exactly the locked version."""
+    """Every locked distribution is installed in exactly the locked version.
+
+    In an image that was made of another, for `tfimg validate`, this is asked of what the image's constraints fix; other
+    versions of the rest are told.
+    """
     lock = claimed(facts.packages or None, "locked packages")
     versions = installed_versions()
     missing = {name: version for name, version in lock.items() if name not in versions}
@@ -82,6 +86,7 @@ def locked(facts: Facts) -> Measured:
         for name, version in lock.items()
         if versions.get(name, version) != version
     }
+    moved = {name: wrong.pop(name) for name in [*wrong] if facts.fixed is not None and name not in facts.fixed}
     if missing or wrong:
         differences = [f"{name} {version} is missing" for name, version in missing.items()]
         differences += [f"{name} is {got['installed']}, not {got['locked']}" for name, got in wrong.items()]
@@ -92,7 +97,11 @@ def locked(facts: Facts) -> Measured:
             missing=missing,
             wrong=wrong,
         )
-    return {"locked": len(lock), "installed": len(versions)}
+    told = [
+        f"{name} is {got['installed']}, not {got['locked']} as locked: the image's constraints leave it free"
+        for name, got in moved.items()
+    ]
+    return {"locked": len(lock), "installed": len(versions), **({"warnings": told} if told else {})}
 
 
 def pip_check(_facts: Facts) -> Measured:

@@ -314,4 +314,18 @@ IMAGE = (
         fix="Install the nvidia-cuda-nvcc wheel of the lock, and put its bin folder on PATH.",
         source="tensorflow/tensorflow#60737, wutzebaer/tensorflow-5090#3",
     ),
+    KnownIssue(
+        name="check-failed",
+        fault="image",
+        patterns=(
+            r"^check {1,8}\d{1,6}\.\d s {1,4}(?:failed|crashed|timed-out) {1,12}\S",
+            r'^\{"event": "check", (?:"(?:identifier|check)": "[^"\n]{1,200}", ){1,2}"outcome": '
+            r'"(?:failed|crashed|timed-out)"',
+        ),
+        cause="A check of the suite did not pass, for a reason that is not among the known issues: its line says what "
+        "was expected and what was found.",
+        fix="Read in the reference of checks what the check asks; `tfimg validate IMAGE --only CHECK --report "
+        "report.html` repeats it with all that it measures.",
+        generic=True,
+    ),
 )

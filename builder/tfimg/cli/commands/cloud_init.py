@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from tfimg.attestations.keys import read_verifying_key
+from tfimg.attestations.keys import read_key_file, read_verifying_key
 from tfimg.attestations.policy import Policy, parse_conditions
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, flag, option, output_option
@@ -153,7 +153,7 @@ class CloudInit(Command):
             origin=parse_repository(self.origin) if self.origin else None,
             device=choose_device(str(image), spec, self.device),
             driver=spec.driver if spec else None,
-            key=read_verifying_key(Path(self.public_key).read_bytes(), source=self.public_key),
+            key=read_verifying_key(read_key_file(self.public_key), source=self.public_key),
             require=self.require,
             wheel=require_wheel(self.tfimg or ""),
             program=None if self.jupyter else split_program(self.program_line or ""),

@@ -41,7 +41,7 @@ class Sync(Command):
         with render_count(context, "wheels read") as on_progress:
             survey = survey_index(project.matrix, context.services.index(), is_selected=lacks, on_progress=on_progress)
         missing = sorted(filter(lacks, survey.releases))
-        text = path.read_text(encoding="utf-8")
+        text = project.workspace.read_matrix()
         proposed = propose_rows(text, survey, missing, today=context.services.today) if missing else text
         names = [str(version) for version in missing]
         lines = (text.splitlines(keepends=True), proposed.splitlines(keepends=True))
@@ -77,7 +77,7 @@ class CheckMatrix(Command):
         matrix, file = project.matrix, project.workspace.matrix
         with render_count(context, "wheels read") as on_progress:
             found = check_matrix(matrix, context.services.index(), self.releases, on_progress)
-        unconfirmed = file.read_text(encoding="utf-8").count("# confirm:")
+        unconfirmed = project.workspace.read_matrix().count("# confirm:")
         if context.json:
             missing = [str(version) for version in found.missing]
             rows = [asdict(row) for row in found.rows]

@@ -14,8 +14,16 @@ from tfimg.cli.context import Context
 from tfimg.cli.options import Command, EachPlatformOptions, ReinstateOptions, argument, option, output_option, values
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.trust_options import SigningOptions, TrustedKeyOptions, require_keys, split_tag
-from tfimg.cli.values import positive_number, require_advisory, require_digest, require_reason, require_tag
+from tfimg.cli.values import (
+    positive_number,
+    require_advisory,
+    require_digest,
+    require_reason,
+    require_tag,
+    require_writable,
+)
 from tfimg.core.errors import UsageError
+from tfimg.core.files import write_atomically
 from tfimg.core.text import quote_argument
 from tfimg.publish.history import HistoryEntry, build_tags, find_build, repository_history, tag_history
 from tfimg.publish.indexes import PlatformTags, list_platform_tags
@@ -175,7 +183,11 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
         default=20,
         parse=partial(positive_number, limit=1000),
     )
-    withdrawals: str | None = option("write the signed withdrawals too, for `tfimg load --withdrawals`", "FILE")
+    withdrawals: str | None = option(
+        "write the signed withdrawals too, for `tfimg load --withdrawals`",
+        "FILE",
+        check=partial(require_writable, "--withdrawals"),
+    )
 
     def run(self, context: Context) -> int:
         environ = context.services.environ
@@ -197,7 +209,7 @@ class History(Command, TrustedKeyOptions, EachPlatformOptions):
         if self.withdrawals:
             digests = dict.fromkeys(entry.digest for entry in entries if entry.kind == "withdrawal")
             lines = [line for digest in digests for line in export_withdrawals(registry, digest, keys)]
-            Path(self.withdrawals).write_bytes(b"".join(line + b"\n" for line in lines))
+            write_atomically(Path(self.withdrawals), b"".join(line + b"\n" for line in lines).decode())
         if context.json:
             for entry in entries:
                 context.emit(entry.to_json())

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,15 +79,27 @@ def print_styled(text: str, style: str) -> None:
     unescaped(sys.stdout).write(f"\x1b[{style}m{escaped}\x1b[0m" if bright else escaped)
 
 
+WAIT_SECONDS = 2.0
+"""Time after which a terminal shows that a pipe is read, which may have no writer."""
+
+
 def read_bytes(file: str, limit: int, *, next_step: str) -> bytes:
-    """Read a file, or standard input for `-`. Raises `UsageError` for more bytes than `limit`."""
-    if file != "-":
-        with Path(file).open("rb") as opened:
-            content = opened.read(limit + 1)
-    else:
-        content = sys.stdin.buffer.read(limit + 1) if sys.stdin else b""
+    """Read a file or pipe, or standard input for `-`. Raises `UsageError` for more bytes than `limit`."""
+    name = "Standard input" if file == "-" else file
+    text = f"{name} is read until its writer ends; Ctrl-C stops."
+    notice = threading.Timer(WAIT_SECONDS, print, [text], {"file": sys.stderr, "flush": True})
+    notice.daemon = True
+    if sys.stderr.isatty():
+        notice.start()
+    try:
+        if file != "-":
+            with Path(file).open("rb") as opened:
+                content = opened.read(limit + 1)
+        else:
+            content = sys.stdin.buffer.read(limit + 1) if sys.stdin else b""
+    finally:
+        notice.cancel()
     if len(content) > limit:
-        name = "Standard input" if file == "-" else file
         raise UsageError(f"{name} is longer than {limit >> 20} MiB.", next_step=next_step)
     return content
 
