@@ -1,4 +1,4 @@
-"""Debian 13's cosign and oras read the attestations that we attach, and refuse it once it was changed; so do we."""
+"""Debian 13's cosign and oras read our attestations, and refuse them once they were changed; so do we."""
 
 import base64
 import json

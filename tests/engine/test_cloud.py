@@ -323,7 +323,7 @@ def test_a_machine_without_the_device_is_refused_and_says_what_to_do(trained: Ma
 REMOVE_IMAGES = "docker image ls --quiet | xargs --no-run-if-empty docker image rm --force"
 
 
-def test_attestations_of_another_key_is_refused(host: Host) -> None:
+def test_attestations_of_another_key_are_refused(host: Host) -> None:
     machine = host.machine
     machine.clear()
     machine.must(REMOVE_IMAGES)

@@ -136,7 +136,7 @@ def test_new_attestations_are_listed_before_an_earlier_promotion_moves_tags(
     assert [tag in one for one in tags] == [True, False, False]
 
 
-def test_attestations_without_a_promotion_is_listed_too(
+def test_attestations_without_a_promotion_are_listed_too(
     client: HttpRegistry, server: Loopback, machine: Machine
 ) -> None:
     server.native = False

@@ -81,7 +81,7 @@ def expect_refusal(registry: MemoryRegistry, error: type[TfimgError], says: str,
     assert_message(caught.value)
 
 
-def test_attestations_that_our_key_signed_for_this_digest_is_accepted() -> None:
+def test_attestations_that_our_key_signed_for_this_digest_are_accepted() -> None:
     found = verified(published_registry(ON_GPU), "2.15-gpu", require="validated,gpu=sm_90,driver>=535,max-age=30d")
     assert (found.digest, found.signer) == (IMAGE.digest, OURS.verifying_key.identifier)
     assert found.image == "registry.test:5000/team/tensorflow:2.15-gpu"
@@ -128,7 +128,7 @@ def test_a_missing_image_is_an_error() -> None:
     expect_refusal(published_registry(GREEN), NotInRegistry, r"The registry has no \S+@sha256:0", f"sha256:{'0' * 64}")
 
 
-def test_signed_attestations_without_a_test_result_is_not_enough() -> None:
+def test_signed_attestations_without_a_test_result_are_not_enough() -> None:
     registry = published_registry()
     attach(registry, IMAGE.digest, [make_statement(SUBJECT, "https://cyclonedx.org/bom", {})], key=OURS)
     expect_refusal(registry, PolicyViolation, "but no test result")
@@ -170,7 +170,7 @@ def with_envelopes(registry: MemoryRegistry, envelopes: Sequence[dict[str, Any]]
 
 
 @pytest.mark.parametrize("change", [changed_words, changed_signature, sign_with_other_key, no_signature])
-def test_changed_attestations_of_our_key_is_refused_also_beside_genuine_attestations(change: Change) -> None:
+def test_changed_attestations_of_our_key_are_refused_also_beside_genuine_attestations(change: Change) -> None:
     for registry in (published_registry(), published_registry(GREEN)):
         with_envelopes(registry, [change(sign_envelope(one)) for one in make_statements(FAILED)])
         expect_refusal(registry, TamperedError, "that key did not sign it", policy=ANYTHING)
@@ -184,7 +184,7 @@ def test_with_the_original_half_attached_the_changed_half_is_named() -> None:
     expect_refusal(rewritten, TamperedError, "its content was changed: the signature belongs to other content")
 
 
-def test_attestations_of_another_image_is_refused() -> None:
+def test_attestations_of_another_image_are_refused() -> None:
     registry = published_registry()
     attach(registry, IMAGE.digest, make_statements(GREEN, of=f"sha256:{'ab' * 32}"), key=OURS)
     says = rf"signed for another image: it is about sha256:abab\w+, but attached to {IMAGE.digest}"

@@ -126,7 +126,7 @@ def test_a_name_without_a_tag_means_latest_and_says_so(
 
 
 def test_verify_needs_a_key(tfimg: CliRunner) -> None:
-    assert "only attestations that a trusted key signed counts" in tfimg("verify", f"{IMAGE_NAME}:2.15").refusal(2)
+    assert "only attestations that a trusted key signed count" in tfimg("verify", f"{IMAGE_NAME}:2.15").refusal(2)
 
 
 def test_options_override_a_policy_file(tfimg: CliRunner, key: str, tmp_path: Path) -> None:

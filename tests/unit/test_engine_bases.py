@@ -31,6 +31,8 @@ from tfimg.engine.bases import (
     apply_mirror,
     choose_base,
     find_mirrors,
+    has_base,
+    install_packages,
     read_mirrors,
     snapshot_mirrors,
     sources,
@@ -262,6 +264,30 @@ def test_a_registry_s_base_for_another_platform_needs_no_emulator(
 ) -> None:
     engine = FakeEngine(remote={OFFICIAL: "sha256:r"})
     assert choose(named("2.15.1-cpu-py3.11-arm64"), "auto", engine, surroundings).reference == f"{OFFICIAL}@sha256:r"
+
+
+def test_a_base_of_another_recipe_is_none_that_a_build_uses(spec: ImageSpec, surroundings: BaseSettings) -> None:
+    engine = FakeEngine()
+    assert not has_base(spec, engine)
+    choose(spec, "bootstrap", engine, surroundings)
+    assert has_base(spec, engine)
+    engine.names[NAME] = replace(engine.names[NAME], labels={RECIPE_LABEL: "old"})
+    assert not has_base(spec, engine)
+
+
+@pytest.mark.parametrize("engine", [True, False])
+@pytest.mark.parametrize("system", ["debian", "ubuntu"])
+def test_an_ordinary_user_can_make_bases_of_what_was_installed(
+    system: str, engine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Debian 13 and Ubuntu: an older Debian takes an engine from a newer suite."""
+    release = {"ID": system, "VERSION_ID": "13", "PRETTY_NAME": system}
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: release)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    install_packages(program(tmp_path / "bin", "apt-get", f'echo "$*" >> {tmp_path}/calls'), engine=engine)
+    installed = (tmp_path / "calls").read_text().splitlines()[-1].split()
+    assert {"mmdebstrap", "uidmap"} <= set(installed)
+    assert ("docker.io" in installed) == engine
 
 
 @cases("engine_bases", "a_failed_bootstrap_prints_the_last_lines_of_mmdebstrap_and_leaves_no_file")

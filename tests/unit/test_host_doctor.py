@@ -16,6 +16,7 @@ from support.hosts import B200, H100, PLAIN, RTX_5090, T4, make_host, with_gpus
 from support.memory_engine import FakeEngine, capabilities, stored_image, toolkit
 from tfimg.cli.commands.machine import print_findings
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, NetworkError
+from tfimg.engine.bases import RECIPE_LABEL, hash_base_recipe
 from tfimg.engine.machine import NamespaceProblem
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
 from tfimg.index.network import HostNetwork
@@ -102,8 +103,10 @@ def test_a_machine_with_everything(found: Examine) -> None:
         (None, {"indexes": {INDEX: SILENT}}, {"index": "problem"}),
         (CPU, {"indexes": {INDEX: 0.1, HUB: SILENT}, "present": True}, {"index": "warning"}),
         (None, {"registry": {HUB: SILENT}}, {"registry": "warning", "bootstrap": "not checked"}),
-        (None, {"registry": {HUB: SILENT}, "bootstrap": NO_UIDMAP}, {"registry": "warning", "bootstrap": "warning"}),
-        (None, {"registry": {HUB: SILENT}, "has_mmdebstrap": False}, {"bootstrap": "warning"}),
+        (None, {"registry": {HUB: SILENT}, "bootstrap": NO_UIDMAP}, {"registry": "warning", "bootstrap": "problem"}),
+        (None, {"registry": {HUB: SILENT}, "has_mmdebstrap": False}, {"bootstrap": "problem"}),
+        (None, {"registry": {HUB: SILENT}, "has_mmdebstrap": False, "has_base": True}, {"bootstrap": "warning"}),
+        (CPU, {"registry": {HUB: SILENT}, "bootstrap": NO_UIDMAP, "present": True}, {"bootstrap": "warning"}),
         (None, {"bootstrap": NO_UIDMAP}, {"bootstrap": "absent"}),
         (None, {"has_mmdebstrap": False}, {"bootstrap": "absent"}),
         (None, {"state": (Path("/state"), 10**9)}, {"state": "problem"}),
@@ -201,6 +204,31 @@ def test_doctor_waits_for_no_server_that_is_silent(
     states = {finding["name"]: finding["state"] for finding in ended.json["findings"]}
     assert (states["index"], states["registry"], ended.code) == ("problem", "warning", 14)
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("image", "python", "code"),
+    [(None, "3.11", 0), (CPU, "3.11", 0), (None, None, 14), (CPU, None, 14), (CPU, "3.9", 14)],
+)
+def test_doctor_reports_a_machine_that_has_no_base_and_can_get_none(
+    image: str | None, python: str | None, code: int,
+    doctor: CliRunner, engine: FakeEngine, environment: TestEnvironment, tmp_path: Path,
+) -> None:  # fmt: skip
+    def answer(url: str) -> None:
+        if "registry" in url:
+            raise SILENT
+
+    environment.answer = answer
+    suites = {"3.9": "bullseye", "3.11": "bookworm"}
+    if python:
+        base = stored_image(labels={RECIPE_LABEL: hash_base_recipe(suites[python])})
+        engine.names = {f"tfimg/base:{suites[python]}-py{python}": base}
+    without_mmdebstrap = replace(doctor, environ={**doctor.environ, "PATH": str(tmp_path)})
+    ended = without_mmdebstrap(*([image] if image else []))
+    assert ended.code == code
+    if code:
+        assert "problems: bootstrap." in ended.stderr
+        assert "mmdebstrap is not installed, and no registry answers: without a base in the engine" in ended.stdout
 
 
 def test_doctor_asks_the_index_and_not_its_settings(environment: TestEnvironment, tfimg: CliRunner) -> None:

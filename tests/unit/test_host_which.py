@@ -89,7 +89,7 @@ def test_every_minor_is_reported_with_its_reason(ask: Ask) -> None:
     ]
     assert ask("t4-535.txt", tensorflow="2.15").minors == ask("t4-535.txt").minors, "whatever else is requested"
     assert ask("k80-470-no-units.csv").minors[0].why == (
-        "does not run on K80 (sm_37): code for sm_60 sm_70 sm_80 sm_89 compute_90"
+        "does not run on K80 (sm_37): code for sm_60 sm_70 sm_80 sm_89 sm_90, PTX of compute_90"
     )
 
 

@@ -143,7 +143,7 @@ def test_the_newest_report_counts_and_one_of_a_known_key_before_others(registry:
         assert report["seconds"] == seconds
 
 
-def test_attestations_that_was_signed_for_another_image_is_a_problem(registry: MemoryRegistry) -> None:
+def test_attestations_that_were_signed_for_another_image_is_a_problem(registry: MemoryRegistry) -> None:
     image, other = put(registry), put_image(registry, "other")
     attach(registry, image.digest, make_statements(ON_GPU, of=other.digest), key=OURS)
     found = inspect_image(registry, "2.15", [OURS.verifying_key])

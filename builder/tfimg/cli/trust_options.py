@@ -97,7 +97,7 @@ class PolicyOptions(RegistryOptions):
 
 @option_group
 class RequirementOptions(PolicyOptions, TrustedKeyOptions):
-    """What the attestations of an image has to show, and who may have signed it."""
+    """What the attestations of an image have to show, and who may have signed it."""
 
     require: str | None = option(
         "built, linked or validated; supported, gpu=sm_90, driver>=535, max-age=30d or unlimited; separated by commas "
@@ -193,7 +193,7 @@ def require_keys(keys: tuple[VerifyingKey, ...]) -> tuple[VerifyingKey, ...]:
     """Return the keys. Raises `UsageError` if there are none."""
     if not keys:
         raise UsageError(
-            "No key is named, and only attestations that a trusted key signed counts.",
+            "No key is named, and only attestations that a trusted key signed count.",
             next_step="Name the publisher's public key with --public-key tfimg.pub, or in TFIMG_PUBLIC_KEY.",
         )
     return keys

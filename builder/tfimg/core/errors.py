@@ -279,7 +279,7 @@ class ValidationIncomplete(TfimgError, exit_code=ExitCode.VALIDATION):
 
 
 class InsufficientRecord(TfimgError, exit_code=ExitCode.VALIDATION):
-    """The attestations from a machine without an image does not prove a release; it was not recorded."""
+    """The proof from a machine without an image does not suffice for a release; nothing was recorded."""
 
 
 class NoAccelerator(TfimgError, exit_code=ExitCode.HOST):
@@ -343,7 +343,7 @@ class TamperedError(TfimgError, exit_code=ExitCode.UNTRUSTED):
 
 
 class PolicyViolation(TfimgError, exit_code=ExitCode.UNTRUSTED):
-    """The attestations are authentic but does not meet the policy."""
+    """The attestations are authentic but do not meet the policy."""
 
 
 class StaleAttestations(TfimgError, exit_code=ExitCode.UNTRUSTED):

@@ -34,7 +34,7 @@ from tfimg.recipe.labels import BaseKind
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
-TOOLS = ("mmdebstrap", "git")  # they bootstrap bases, and name the revision in an image's label
+TOOLS = ("mmdebstrap", "uidmap", "git")  # they bootstrap bases, also for ordinary users, and name an image's revision
 COMPANION_PACKAGES = ("iptables", "runc", *TOOLS)  # packages beside an engine, from the distribution's own suite
 EMULATOR = "qemu-user-static"  # a program that needs no file of an image, so that containers of any image can use it
 NONINTERACTIVE = {"DEBIAN_FRONTEND": "noninteractive"}
@@ -342,13 +342,8 @@ def _find_bootstrapped(
             next_step=f"Name a mirror of the registry with --mirror docker.io=HOST:PORT, or choose a Python that "
             f"Debian has: 3.9, 3.11 or 3.13. (The official image is {spec.base.image}.)",
         )
-    suffix = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
-    name = f"tfimg/base:{suite}-py{spec.python}{suffix}"
-    # A digest of everything that decides the base's content.
-    mirrors = settings.mirrors
-    moment = [str(mirrors.moment), *mirrors.public_addresses] if mirrors and mirrors.moment else []
-    recipe = hashlib.sha256(" ".join([*OPTIONS, *_packages(suite), *moment]).encode()).hexdigest()[:16]
-    if settings.fresh or (engine.find_labels(name) or {}).get(RECIPE_LABEL) != recipe:
+    name = _base_name(spec)
+    if settings.fresh or not has_base(spec, engine, settings.mirrors):
         foreign = [f"for {spec.platform}"] if spec.platform != engine.get_capabilities().platform else []
         text = f"Bootstrapping Debian {suite} with Python {spec.python} from signed packages"
         on_event(InfoEvent(text=" ".join([text, *foreign])))
@@ -361,7 +356,7 @@ def _find_bootstrapped(
                 dockerfile=dockerfile,
                 context=context,
                 name=name,
-                labels={RECIPE_LABEL: recipe},
+                labels={RECIPE_LABEL: hash_base_recipe(suite, settings.mirrors)},
                 platform=spec.platform if foreign else None,
             )
             with closing(engine.build(request)) as events:
@@ -371,6 +366,28 @@ def _find_bootstrapped(
     if digest is None:
         raise BaseImageError(f"The engine does not have {name} that was just built.", next_step="Build again.")
     return BaseImage(kind="bootstrapped", name=name, reference=name, digest=digest, why=reason)
+
+
+def has_base(spec: ImageSpec, engine: Engine, mirrors: Mirrors | None = None) -> bool:
+    """Return whether the engine has the bootstrapped base of an image, which a build then takes.
+
+    Raises as the engine does.
+    """
+    if spec.base.suite is None:
+        return False
+    label = (engine.find_labels(_base_name(spec)) or {}).get(RECIPE_LABEL)
+    return label == hash_base_recipe(spec.base.suite, mirrors)
+
+
+def _base_name(spec: ImageSpec) -> str:
+    suffix = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
+    return f"tfimg/base:{spec.base.suite}-py{spec.python}{suffix}"
+
+
+def hash_base_recipe(suite: str, mirrors: Mirrors | None = None) -> str:
+    """Return a digest of everything that decides a base's content; `mirrors` count if they are of a moment."""
+    moment = [str(mirrors.moment), *mirrors.public_addresses] if mirrors and mirrors.moment else []
+    return hashlib.sha256(" ".join([*OPTIONS, *_packages(suite), *moment]).encode()).hexdigest()[:16]
 
 
 def _packages(suite: str) -> tuple[str, ...]:

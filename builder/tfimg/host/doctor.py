@@ -54,7 +54,8 @@ class DoctorRequest:
     `toolkit` and `builder` are what the engine supports for running and building, or why it did not answer. `present`:
     the engine has the image already. `indexes` and `registry` have the addresses of servers, each with the seconds of
     its answer, or why there was none; `state` is the state folder with its free bytes. `bootstrap` is what keeps this
-    user from bases of Debian packages, None if nothing is known to. `suite` is the folder of the validation suite,
+    user from bases of Debian packages, None if nothing is known to. `has_base`: the engine has the base of `spec`, or
+    that of any image without one. `suite` is the folder of the validation suite,
     whose table of known failures has fixes.
     """
 
@@ -69,6 +70,7 @@ class DoctorRequest:
     state: tuple[Path, int]
     bootstrap: NamespaceProblem | None = None
     has_mmdebstrap: bool = True
+    has_base: bool = False
     suite: Path | None = None
     spec: ImageSpec | None = None
     present: bool = False
@@ -205,14 +207,19 @@ def _describe_answers(servers: Mapping[str, float | TfimgError], network: HostNe
 
 
 def _check_bootstrap(request: DoctorRequest) -> Result:
-    is_needed = any(isinstance(answer, TfimgError) for answer in request.registry.values())
     if request.bootstrap:
         found = f"this user cannot make a base of Debian packages: {request.bootstrap.what}"
-        return ("warning", found, request.bootstrap.next_step) if is_needed else ("absent", found, None)
-    if not request.has_mmdebstrap:
-        step = f"{INSTALL_ENGINE} installs it."
-        return ("warning", "mmdebstrap is not installed", step) if is_needed else ("absent", "no mmdebstrap", None)
-    return "not checked", "mmdebstrap is installed, and nothing is known to prevent it", None
+        step = request.bootstrap.next_step
+    elif not request.has_mmdebstrap:
+        found, step = "mmdebstrap is not installed", f"{INSTALL_ENGINE} installs it."
+    else:
+        return "not checked", "mmdebstrap is installed, and nothing is known to prevent it", None
+    if not any(isinstance(answer, TfimgError) for answer in request.registry.values()):
+        return "absent", found, None
+    if request.has_base:
+        return "warning", found, step
+    found += ", and no registry answers: without a base in the engine, builds fail"
+    return request.build_failure_state, found, step
 
 
 def _check_gpus(request: DoctorRequest) -> Result:

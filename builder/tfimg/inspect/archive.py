@@ -533,7 +533,7 @@ def select_keys(
         reason = (
             f"{layout.path} contains {listed}, and that proves nothing: anyone who changed it could have added a key."
             if contained
-            else "Only attestations that a trusted key signed counts."
+            else "Only attestations that a trusted key signed count."
         )
         raise errors.UsageError(
             f"No key is named. {reason}",

@@ -178,7 +178,9 @@ class Condition:
 
     def describe_value(self, spec: ImageSpec) -> str:
         if self.option == "--gpu" and spec.gpu:
-            return f"code for {' '.join(spec.gpu.architectures)}"
+            code = " ".join(name.replace("compute_", "sm_") for name in spec.gpu.architectures)
+            ptx = " ".join(name for name in spec.gpu.architectures if name.startswith("compute_"))
+            return f"code for {code}{f', PTX of {ptx}' if ptx else ''}"
         if self.option == "--driver" and spec.driver:
             return f"{spec.driver} or newer"
         return self.value(spec) or "none"

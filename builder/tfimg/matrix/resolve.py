@@ -60,7 +60,8 @@ def _explain(specs: Sequence[ImageSpec], conditions: Sequence[Condition], spec: 
     for condition in conditions:
         candidates = [candidate for candidate in candidates if condition.is_met_by(candidate)]
         why = f" ({condition.implied})" if condition.implied else ""
-        origin = f"matrix.yaml: {condition.path(spec)}, from {condition.source}"
+        place = condition.path(spec).replace(f"rows[{spec.row}].", f"row of TensorFlow {spec.tensorflow}, ")
+        origin = f"matrix.yaml: {place}, from {condition.source}"
         chosen = f"{condition.criterion.name} {condition.describe_value(spec)}"
         yield f"{condition.argument}{why}: {len(candidates)} left; the chosen one: {chosen} ({origin})."
     releases = {candidate.tensorflow for candidate in candidates}

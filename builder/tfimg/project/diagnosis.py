@@ -12,6 +12,7 @@ from tfimg.core.cancellation import start_limited
 from tfimg.core.errors import EngineTooOld, EngineUnavailable, NetworkError, TfimgError, UnsuitableHost, UsageError
 from tfimg.core.files import find_free_bytes
 from tfimg.core.text import remove_credentials
+from tfimg.engine.bases import has_base
 from tfimg.engine.interface import Engine
 from tfimg.engine.machine import find_namespace_problem
 from tfimg.host.doctor import DoctorRequest, HostFinding, diagnose
@@ -65,7 +66,9 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
     spec, is_present = _find_image(project, runner, image, claimed)
     toolkit = runner if isinstance(runner, TfimgError) else runner.get_device_support()
     host = host if isinstance(toolkit, TfimgError) else toolkit.host
+    builder = _value_or_error(builder_of, f"The engine at {host}")
     found = {url: _value_or_error(answer, remove_credentials(url)) for url, answer in answers.items()}
+    lacks_registry = isinstance(found[hub], TfimgError) and not isinstance(builder, TfimgError)
 
     request = DoctorRequest(
         matrix=project.matrix,
@@ -74,16 +77,24 @@ def diagnose_host(project: Project, image: str | None, claimed: str | None) -> D
         present=is_present,
         host=services.survey(host),
         toolkit=toolkit,
-        builder=_value_or_error(builder_of, f"The engine at {host}"),
+        builder=builder,
         network=services.network,
         indexes={url: answer for url, answer in found.items() if url != hub},
         registry={hub: found[hub]},
         state=(services.state, find_free_bytes(services.state)),
         bootstrap=find_namespace_problem(services.environ),
         has_mmdebstrap=shutil.which("mmdebstrap", path=services.environ.get("PATH")) is not None,
+        has_base=lacks_registry and _has_base(project, spec),
         suite=project.workspace.validation,
     )
     return Diagnosis(spec=spec, findings=diagnose(request))
+
+
+def _has_base(project: Project, spec: ImageSpec | None) -> bool:
+    """Return whether the engine has the base of an image, or without one that of any image."""
+    by_base = {(one.base, one.platform): one for one in ([spec] if spec else project.specs)}
+    engine = project.services.engine()
+    return any(has_base(one, engine) for one in by_base.values())
 
 
 def _value_or_error(wait: Callable[[], T], name: str) -> T | TfimgError:

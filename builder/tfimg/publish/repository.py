@@ -97,7 +97,7 @@ class SignedRepository:
         return promotions.read_image_statements(self.registry, digest, self.trusted)
 
     def require_level(self, digest: str, level: Level, *, of_any_age: bool = False) -> Level:
-        """Return the level that the attestations of a digest proves. Raises as `verify` does if that is below `level`.
+        """Return the level that the attestations of a digest prove. Raises as `verify` does if that is below `level`.
 
         Withdrawn images are refused unless they are reinstated. `of_any_age`: for an image that was promoted once,
         whatever this machine's clock shows.

@@ -73,7 +73,9 @@ class ContainerOptions(GpuOptions, IdentifierOptions):
     )
     workdir: str | None = option("start in another folder", "PATH", name=("--workdir", "-w"))
     name: str | None = option("name the container", "NAME")
-    interactive: bool = flag("keep standard input open (default: unless it is closed)", name=("--interactive", "-i"))
+    interactive: bool = flag(
+        "pass standard input to the program (always the case, unless it is closed)", name=("--interactive", "-i")
+    )
     tty: bool = flag("give the program a terminal (default: if there is one)", name=("--tty", "-t"))
     rm: bool = flag("remove the container when it ends (always the case)")
     docker_args: tuple[str, ...] | None = option(
