@@ -158,12 +158,14 @@ SYSTEM_PACKAGES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "python-magic": (("libmagic1",), ""),
     "pyzbar": (("libzbar0",), ""),
     "rasterio": (("libexpat1",), ""),
+    "sounddevice": (("libportaudio2",), "MediaPipe needs it"),
     "weasyprint": (("libpango-1.0-0", "libpangoft2-1.0-0", "libharfbuzz-subset0"), ""),
 }
 """Package → Debian's packages that its wheel needs beside those of an image, and a remark.
 
 Libraries that a wheel is linked with and does not contain (read from its dynamic sections: lightgbm 4.7.0,
-rasterio 1.4.4, opencv-python 4.9.0.80), or programs that the package starts, as its documentation says.
+rasterio 1.4.4, opencv-python 4.9.0.80) or loads (sounddevice), or programs that the package starts, as its
+documentation says.
 """
 
 
