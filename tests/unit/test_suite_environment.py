@@ -32,6 +32,8 @@ RECORDS = [
     ("_fast.abi3.so", ["_fast"]),
     ("nvidia/cublas/lib/libcublas.so.12 ../../../share/doc/x.py", []),
     ("wheel-1.data/purelib/inner/__init__.py", []),
+    ("tf2onnx/__init__.py tests/keras/__init__.py test/__init__.py", ["tf2onnx"]),
+    ("tests/__init__.py", ["tests"]),
 ]
 
 
