@@ -80,7 +80,7 @@ class _Untagged(_Answers):
             super().answer()
 
 
-def test_an_image_that_was_pulled_by_its_digest_is_told_from_one_that_lost_its_tags() -> None:
+def test_an_image_that_lost_its_tags_differs_from_one_that_was_pulled_by_its_digest() -> None:
     digest = f"sha256:{'1' * 64}"
     pulled = f"registry.example/tf@{digest}"
     with serving(_Untagged, [[pulled], [f"<none>@{digest}"], [f"moby-dangling@{digest}"], []]) as address:
