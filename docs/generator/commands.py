@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from generator.markdown import block, code, escape, table
 from tfimg.cli.app import GROUPS, describe_command
-from tfimg.host.cloud import CLOUDS
+from tfimg.host.cloud import CLOUDS, Cloud
 
 
 def command_list() -> str:
@@ -30,12 +32,19 @@ def command_group(title: str) -> str:
 
 def cloud_checklists() -> str:
     """Return what each cloud's command needs, and what a stopped machine costs."""
-    return "\n".join(
-        f"### {cloud.title}\n\n"
-        + "".join(f"- {code(name) if name.isupper() else name}: {escape(text)}\n" for name, text in points.items())
-        for cloud in CLOUDS.values()
-        if (points := {**cloud.before, **({"stopped": cloud.note} if cloud.note else {})})
-    )
+    return "\n".join(f"### {cloud.title}\n\n" + "".join(_checklist(cloud)) for cloud in CLOUDS.values() if cloud.before)
+
+
+def _checklist(cloud: Cloud) -> Iterator[str]:
+    registry = cloud.registry
+    before = {**cloud.before, **(registry.before if registry else {}), "stopped": cloud.note or ""}
+    for name, text in sorted(before.items(), key=lambda item: not item[0].isupper()):
+        title = code(name) if name.isupper() else name
+        if registry and name in registry.before:
+            title += f" (an image in {registry.title})"
+        for device, line in [("", text)] if isinstance(text, str) else text.items():
+            of_device = f" ({device.upper()})" if device else ""
+            yield f"- {title}{of_device}: {escape(line.replace('{machine}', 'MACHINE_TYPE'))}\n"
 
 
 def anchor(name: str) -> str:

@@ -232,11 +232,12 @@ class FakeEngine:
 
 
 def _local(image: StoredImage, names: Sequence[str]) -> LocalImage:
-    """As an engine tells it: what is named after its own digest is dangling."""
-    shown = tuple(name for name in names if name != image.digest)
+    """As an engine tells it: what is named after its own digest is dangling; NAME@DIGEST was pulled so."""
+    shown = tuple(name for name in names if name != image.digest and "@" not in name)
     return LocalImage(
         digest=image.digest, names=shown, labels=image.labels, content=image.content or "",
         unpacked_bytes=image.unpacked_bytes, compressed_bytes=image.compressed_bytes,
+        by_digest=tuple(name for name in names if "@" in name),
     )  # fmt: skip
 
 

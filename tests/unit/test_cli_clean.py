@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,27 @@ NAMES = {
     "tfimg/tensorflow:2.15.0": None,
     "tfimg/candidate:2.15.1-cpu-py3.11-00000000": BUILT,
     "python:3.11": None,
+    # Without a tag: earlier builds, an image `FROM` one of tfimg's, an image that was pulled by its digest.
+    "sha256:earlier": BUILT,
+    "sha256:same-content": BUILT,
+    "sha256:derived": BUILT,
+    "registry.example/tensorflow@sha256:pulled": BUILT,
 }
-OURS = {"tfimg/tensorflow:2.15.1-cpu-py3.11", "tfimg/tensorflow:2.15"}
+TAGGED = {"tfimg/tensorflow:2.15.1-cpu-py3.11", "tfimg/tensorflow:2.15"}
+EARLIER = {"sha256:earlier", "sha256:same-content"}
+OURS = {*TAGGED, *EARLIER}
 SHARED = {"tfimg/base:bookworm-py3.11", "tfimg/tensorflow:2.15.1-cuda12.2-py3.11"}
+
+
+def digest_of(name: str) -> str:
+    return "sha256:1" if name in TAGGED else name[name.find("sha256:") :] if "sha256:" in name else f"sha256:2{name}"
 
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    names = {
-        name: stored_image("sha256:1" if name in OURS else f"sha256:2{n}", identifier=label)
-        for n, (name, label) in enumerate(NAMES.items())
-    }
+    names = {name: stored_image(digest_of(name), identifier=label, content=name) for name, label in NAMES.items()}
+    for name in ("sha256:same-content", *TAGGED):
+        names[name] = replace(names[name], content="the same")
     return FakeEngine(names=names)
 
 
@@ -56,6 +67,8 @@ def state(tfimg: CliRunner) -> Path:
     (tfimg.state / "reports").mkdir()
     (tfimg.state / "reports/one.json").write_text('{"digest": "sha256:1"}')
     (tfimg.state / "reports/two.json").write_text("[damaged")
+    (tfimg.state / "reports/three.json").write_text('{"digest": "sha256:earlier"}')
+    (tfimg.state / "reports/four.json").write_text('{"digest": "sha256:pulled"}')
     return tfimg.state
 
 
@@ -65,6 +78,7 @@ def test_a_dry_run_shows_parts_with_sizes_and_removes_nothing(
     found = {one["name"]: one for one in tfimg("clean", "--dry-run", "--json").succeeded().json}
     assert {*found} == OURS | SHARED | {"build cache", "layers", "reports", "cache"}
     assert {name for name, one in found.items() if one["why"]} == SHARED | {"build cache"}
+    assert {found[name]["content"] for name in EARLIER} == {f"earlier build of image {BUILT}"}
     assert 3_000_000 <= found["layers"]["bytes"] < 3_100_000  # the file counts once
     assert "docker builder prune" in found["build cache"]["why"]
     assert engine.names.keys() == NAMES.keys()
@@ -73,8 +87,9 @@ def test_a_dry_run_shows_parts_with_sizes_and_removes_nothing(
 
 
 def test_it_removes_what_is_tfimgs_and_nothing_of_others(tfimg: CliRunner, state: Path, engine: FakeEngine) -> None:
-    stayed = tfimg("clean", "--yes", "--json").succeeded().json
-    assert {one["name"] for one in stayed} == SHARED | {"build cache"}
+    ended = tfimg("clean", "--yes", "--json").succeeded().json
+    assert {one["name"] for one in ended if not one["removed"]} == SHARED | {"build cache"}
+    assert {one["name"] for one in ended if one["removed"]} == OURS | {"layers", "reports", "cache"}
     assert engine.names.keys() == NAMES.keys() - OURS
     assert engine.cache_bytes
     assert [file.name for file in state.iterdir()] == ["notes.txt"]
@@ -82,7 +97,8 @@ def test_it_removes_what_is_tfimgs_and_nothing_of_others(tfimg: CliRunner, state
 
 def test_parts_are_chosen(tfimg: CliRunner, state: Path, engine: FakeEngine) -> None:
     (state / "wheels").mkdir()
-    assert tfimg("clean", "wheels", "--yes").succeeded().stdout == "Nothing is left.\n"
+    shown = " ".join(tfimg("clean", "wheels", "--yes").succeeded().stdout.split())
+    assert "removed: downloaded custom wheels" in shown
     assert (state / "layers").exists()
     assert engine.names.keys() == NAMES.keys()
     assert "no part 'wheel'" in tfimg("clean", "wheel", "--yes").refusal(2)
@@ -112,7 +128,7 @@ def test_the_candidate_of_a_killed_build_is_removed_with_its_lock(
 
 def test_the_build_cache_of_a_private_engine_is_tfimgs(tfimg: CliRunner, state: Path, engine: FakeEngine) -> None:
     engine.device_support = toolkit(host=PrivateEngine(state).host)
-    assert tfimg("clean", "images", "--yes", "--json").succeeded().json == []
+    assert {one["why"] for one in tfimg("clean", "images", "--yes", "--json").succeeded().json} == {None}
     assert engine.names.keys() == NAMES.keys() - OURS - SHARED
     assert engine.cache_bytes == 0
     assert (state / "layers").exists()
@@ -126,6 +142,7 @@ def test_a_private_engine_that_runs_stays_with_the_next_step(
     monkeypatch.setattr(PrivateEngine, "pid", lambda _engine: 1)
     (stayed,) = tfimg("clean", "engine", "--yes", "--json").succeeded().json
     assert "engine down" in stayed["why"]
+    assert not stayed["removed"]
     assert folder.exists()
     monkeypatch.setattr(PrivateEngine, "pid", lambda _engine: None)
     tfimg("clean", "engine", "--yes").succeeded()

@@ -402,7 +402,7 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
 ) -> None:
     old, new = twice
     ended = rollback("--to", old[7:19], "--reason", "wrong cuDNN").succeeded()
-    assert ended.stdout == f"{REPOSITORY}:2.15 points to {old} again; {new} was withdrawn for this tag.\n"
+    assert ended.lines[0] == f"{REPOSITORY}:2.15 points to {old} again; {new} was withdrawn for this tag."
     assert rollback("--to", old[7:19]).succeeded().stdout == f"{REPOSITORY}:2.15 points to {old} already.\n"
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
     assert verdicts(publish("--json"))["2.15"] == "refuse"
@@ -420,6 +420,22 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
     ]  # fmt: skip
     assert [one["in_force"] for one in reported.documents if one["event"] == "withdrawal"] == [True, False]
     assert history(REPOSITORY, "2.15").lines[3].split()[2] == "cancelled"
+
+
+@pytest.mark.parametrize("given", [(), ("--reason", "wrong cuDNN")], ids=["without a reason", "with a reason"])
+def test_a_rollback_prints_the_command_that_moves_the_other_tags_of_the_image(
+    rollback: CliRunner, tfimg: CliRunner, twice: tuple[str, str], registry: MemoryRegistry, given: tuple[str, ...]
+) -> None:
+    old, new = twice
+    _, left, command = rollback("--to", old[7:19], *given, "--plain-http").succeeded().lines
+    tags = f"2.15-py3.11, 2.15.1, {CPU}"
+    assert left == f"These tags still point to {new}: {tags}. Move them back too, and withdraw the image:"
+    words = shlex.split(command)
+    assert words[1:3] == ["withdraw", f"{REPOSITORY}@{new}"]
+    assert words[words.index("--reason") + 1] == (given[1] if given else f"rolled back to {old}")
+    tfimg(*words[1:]).succeeded()
+    assert {registry.named[tag] for tag in ("2.15", "2.15-py3.11", "2.15.1", CPU)} == {old}
+    assert len(rollback("--to", old[7:19]).succeeded().lines) == 1
 
 
 def test_a_rollback_to_no_image_prints_the_command_for_the_one_before(
@@ -670,7 +686,7 @@ def test_whatever_the_clock_shows_a_tag_is_rolled_back_and_an_image_withdrawn(
     assert ("if that is right, users refuse the image until `tfimg publish --renew`" in ended.stderr) == is_stale
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
     withdraw().succeeded()
-    assert {registry.named[tag] for tag in ("2.15", "2.15.1", CPU)} == {old}
+    assert {registry.named[tag] for tag in ("2.15", "2.15-py3.11", "2.15.1", CPU)} == {old}
     set_clock(tfimg, timedelta())
     trust = ("--public-key", keys["ours.pub"])
     assert tfimg("verify", f"{REPOSITORY}:2.15", *trust).succeeded()

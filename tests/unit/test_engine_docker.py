@@ -3,6 +3,7 @@
 import json
 import re
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,30 @@ def test_an_image_that_another_program_is_removing_is_not_there(message: str) ->
         assert engine.find_digest("a:b") is None
         assert engine.find_labels("a:b") is None
         assert engine.list_images() == []
+
+
+class _Untagged(_Answers):
+    """An engine that lists images with the names by digest in `server.subject`, and no tag."""
+
+    def answer(self) -> None:
+        if "/images/json" in self.path:
+            names: list[list[str]] = self.server.subject  # type: ignore[attr-defined]
+            self._json(200, [{"Id": f"sha256:{n}", "RepoTags": ["<none>:<none>"], "RepoDigests": one, "Labels": {},
+                              "Size": 1} for n, one in enumerate(names)])  # fmt: skip
+        elif self.path.endswith("/json"):
+            self._json(200, {"Id": "sha256:1", "Size": 1, "RootFS": {"Layers": []}})
+        else:
+            super().answer()
+
+
+def test_an_image_that_lost_its_tags_differs_from_one_that_was_pulled_by_its_digest() -> None:
+    digest = f"sha256:{'1' * 64}"
+    pulled = f"registry.example/tf@{digest}"
+    with serving(_Untagged, [[pulled], [f"<none>@{digest}"], [f"moby-dangling@{digest}"], []]) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        found = engine.list_images()
+        assert [(image.names, image.by_digest) for image in found] == [((), (pulled,)), *[((), ())] * 3]
+        assert engine.list_images({image.digest: replace(image, by_digest=()) for image in found}) == found
 
 
 class _Listing(_Answers):

@@ -228,7 +228,7 @@ def test_the_command_makes_a_machine_that_can_be_reached_and_has_a_disk(name: An
     made = render_user_data(machine(cloud=CLOUDS[name], limit_seconds=60))
     assert [words for words in STATED[name] if words not in made.create_command] == []
     points = {line.partition(":")[0] for line in made.before}
-    assert {"address", "disk", "spot", "quota"} <= points | ({"quota"} if name == "aliyun" else set())
+    assert {"address", "disk", "spot", "quota"} <= points
     assert f"# Note: {CLOUDS[name].note}." in made.text
 
 
@@ -239,10 +239,34 @@ VALUES = {"FILE", "SPOT", "STOP", "TERMINATE", "SSH"}
 def test_each_placeholder_of_a_command_has_its_line_in_the_checklist() -> None:
     for order in every_machine():
         made = render_user_data(order)
-        command = made.create_command.removesuffix(order.registry.options if order.registry else "")
-        placeholders = set(re.findall(r"\b[A-Z][A-Z_]+\b(?!-)", command.replace("Premium_LRS", ""))) - VALUES
+        command = made.create_command.replace("Premium_LRS", "")
+        placeholders = set(re.findall(r"\b[A-Z][A-Z_]+\b(?!-)", command)) - VALUES
         listed = {line.partition(":")[0] for line in made.before}
         assert {name for name in listed if name.isupper()} == placeholders
+
+
+def test_the_checklist_is_about_the_machine_s_own_type_and_device() -> None:
+    types = {(cloud.name, device): words.split()[:1] for cloud in CLOUDS.values() for device, words in
+             cloud.machines.items()}  # fmt: skip
+    for order in every_machine():
+        text = "\n".join(render_user_data(order).before)
+        for (_, device), words in types.items():
+            assert device == order.device or not any(word in text for word in words), text
+        assert order.needs_driver or not re.search("GPU|NVIDIA|G and VT", text), text
+        assert "{machine}" not in text
+        assert ("a GPU image takes its space twice: packed and unpacked" in text) == (
+            order.needs_driver and order.cloud.name != "generic"
+        )
+
+
+def test_mirrors_that_are_given_are_not_proposed() -> None:
+    def proposed(**changes: Any) -> bool:
+        before = render_user_data(machine(cloud=CLOUDS["aliyun"], **changes)).before
+        return any(line.startswith("mirrors: ") for line in before)
+
+    index, toolkit = {"package_index": "https://i.example/simple"}, {"toolkit_mirror": "https://t.example"}
+    assert (proposed(), proposed(**index)) == (True, False)
+    assert (proposed(device="gpu", **index), proposed(device="gpu", **index, **toolkit)) == (True, False)
 
 
 def test_every_command_has_balanced_quotes_and_no_open_placeholder() -> None:
@@ -253,9 +277,13 @@ def test_every_command_has_balanced_quotes_and_no_open_placeholder() -> None:
 
 
 def test_the_user_data_says_which_machine_images_fit_and_which_does_not() -> None:
-    text = render_user_data(machine()).text
-    for name in ("Ubuntu 24.04", "Debian 13 with cloud-init", "Deep Learning AMI", "Container-Optimized OS"):
-        assert name in text.partition("write_files:")[0]
+    own = {"Deep Learning AMI": "aws", "Amazon Linux": "aws", "Container-Optimized OS": "gcp"}
+    for cloud in CLOUDS.values():
+        head = render_user_data(machine(cloud=cloud)).text.partition("write_files:")[0]
+        for name in ("Ubuntu 24.04", "Debian 13 with cloud-init"):
+            assert name in head
+        for name, of in own.items():
+            assert (name in head) == (cloud.name == of), "clouds do not have the images of others"
 
 
 def run_commands(text: str, folder: Path, release: str) -> subprocess.CompletedProcess[str]:
@@ -339,7 +367,7 @@ def test_the_command_gives_the_machine_an_identity_and_the_text_says_what_it_nee
     expected = {
         "aws": ("--iam-instance-profile Name=ROLE", "AmazonEC2ContainerRegistryPullOnly"),
         "gcp": ("--scopes cloud-platform", "roles/artifactregistry.reader"),
-        "azure": ("--role AcrPull --scope REGISTRY_ID", "az acr show"),
+        "azure": ("--role AcrPull --scope REGISTRY_ID", "needs the role AcrPull"),
     }
     for name, (options, grant) in expected.items():
         made = render_user_data(machine(cloud=CLOUDS[name], image=OWN_REGISTRIES[name]))

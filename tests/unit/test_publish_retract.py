@@ -49,6 +49,15 @@ def test_a_rollback_promotes_the_image_before_and_withdraws_the_present_one(mach
         machine.verified("2.15")
 
 
+def test_a_rollback_names_the_other_tags_that_keep_the_image(machine: Machine) -> None:
+    old, new = machine.publish_builds(5, 0)
+    machine.registry.put("mine", machine.registry.manifests[new])
+    machine.rollback(old, tag="2.15.1")
+    (done,) = machine.rollback(old)
+    assert [move.tag for move in done.moves] == ["2.15"]
+    assert done.unmoved.keys() == {CPU, "mine"}, "neither what was moved, nor the tag of the build itself"
+
+
 def test_a_forged_history_lists_no_image(machine: Machine, registry: MemoryRegistry) -> None:
     old, new = machine.publish_builds(5, 0)
     evil = Machine(machine.folder.parent / "evil", registry, key=THEIRS)

@@ -113,6 +113,8 @@ BEING_REMOVED = re.compile(
 """Answers of the containerd store (Docker 26.1), about an image that is being removed: the name is still
 there, and its manifest or configuration is gone."""
 
+DANGLING = ("<none>", "moby-dangling")  # what the stores name images that lost their tags
+
 LISTING = RetryPolicy(attempts=10, backoff=wait_random_exponential(multiplier=0.02, max=0.5))
 """Docker 26.1 refuses the whole list while one image of it is being removed: 14 of 180 lists beside three loops that
 each built and removed an image."""
@@ -440,8 +442,9 @@ class DockerEngine:
         self, known: Mapping[str, interface.LocalImage], listed: Mapping[str, Any]
     ) -> interface.LocalImage | None:
         names = tuple(name for name in listed["RepoTags"] or () if name != "<none>:<none>")
+        by_digest = tuple(name for name in listed.get("RepoDigests") or () if name.partition("@")[0] not in DANGLING)
         if listed["Id"] in known:
-            return replace(known[listed["Id"]], names=names)
+            return replace(known[listed["Id"]], names=names, by_digest=by_digest)
         image = self._find(listed["Id"])
         if image is None:  # removed after it was listed
             return None
@@ -457,6 +460,7 @@ class DockerEngine:
             unpacked_bytes=total - inspected if compressed else total,
             compressed_bytes=inspected if compressed else None,
             created=int(listed.get("Created") or 0),
+            by_digest=by_digest,
         )
 
     def read_image(self, name: str) -> interface.StoredImage:

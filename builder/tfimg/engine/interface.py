@@ -139,10 +139,11 @@ class StoredImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalImage:
-    """One image in the list of an engine's images; a dangling one has no `names`.
+    """One image in the list of an engine's images; one that lost its tags has no `names`.
 
-    `content` is a digest of the layers and the runtime configuration, without labels and times. Sizes include shared
-    layers; `compressed_bytes` is None where the store keeps layers uncompressed. `created` is in seconds since 1970.
+    `by_digest` are its names in registries by digest, as an image has that was pulled or pushed. `content` is a digest
+    of the layers and the runtime configuration, without labels and times. Sizes include shared layers;
+    `compressed_bytes` is None where the store keeps layers uncompressed. `created` is in seconds since 1970.
     """
 
     digest: str
@@ -152,6 +153,7 @@ class LocalImage:
     unpacked_bytes: int
     compressed_bytes: int | None
     created: int = 0
+    by_digest: tuple[str, ...] = ()
 
 
 NO_IMAGES: Mapping[str, LocalImage] = MappingProxyType({})

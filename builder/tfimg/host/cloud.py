@@ -24,14 +24,6 @@ from tfimg.matrix.devices import CPU, DEVICE_CHOICE, DEVICES, Device
 from tfimg.matrix.spec import ImageSpec
 from tfimg.registry.reference import Reference
 
-FITTING_IMAGES = "Ubuntu 24.04, Debian 13 with cloud-init, Amazon Linux 2023, AWS's Deep Learning AMI with Ubuntu"
-
-UNFITTING_IMAGE = (
-    "Container-Optimized OS: its root file system is read-only, and it has no package manager and no Python, so that "
-    "tfimg and NVIDIA's container toolkit cannot be installed"
-)
-"""The image whose name suggests that it fits, and why it does not."""
-
 
 class MachineImage(BaseModel, frozen=True):
     """A cloud's machine image: its `options` in the command, and its title."""
@@ -49,6 +41,7 @@ class CloudRegistry(BaseModel, frozen=True):
     package: str = ""
     options: str
     grant: str
+    before: Mapping[str, str] = {}
 
     def has(self, host: str) -> bool:
         """Return whether a host is of this registry."""
@@ -66,8 +59,10 @@ class Cloud(BaseModel, frozen=True):
     other_commands: Mapping[Device, str] = {}
     plain: MachineImage
     with_driver: MachineImage
+    fitting: str = "Ubuntu 24.04, Debian 13 with cloud-init"
+    unfitting: str | None = None
     note: str | None = None
-    before: Mapping[str, str] = {}
+    before: Mapping[str, str | Mapping[Device, str]] = {}
     registry: CloudRegistry | None = None
 
     @property
@@ -75,6 +70,12 @@ class Cloud(BaseModel, frozen=True):
         """The command that creates a machine, by device."""
         named = {device: self.command.replace("{machine}", machine) for device, machine in self.machines.items()}
         return {**named, **self.other_commands}
+
+    def checklist(self, device: Device) -> dict[str, str]:
+        """Return what `before` says of a machine with a device, without the registry's placeholders."""
+        machine = self.machines.get(device, "").partition(" ")[0]
+        texts = {name: text if isinstance(text, str) else text.get(device) for name, text in self.before.items()}
+        return {name: text.replace("{machine}", machine) for name, text in texts.items() if text}
 
     def machine_image(self, device: Device, *, install_driver: bool) -> MachineImage:
         """Return the machine image, with NVIDIA's driver if the machine needs it and does not install it."""
@@ -308,17 +309,12 @@ def _render_user_data(
 ) -> UserData:
     image = machine.cloud.machine_image(machine.device, install_driver=machine.install_driver)
     command = machine.cloud.commands[machine.device].format(image=image.options, file="FILE")
-    names = re.findall(r"\b[A-Z][A-Z_]+\b", command)
-    # The points that are no placeholders are about the usual command.
-    points = machine.cloud.before if machine.device in machine.cloud.machines else names
+    if machine.registry:
+        command = f"{command} {machine.registry.options}"
     description: dict[str, Any] = {
         "machine_image": image.title,
-        "create_command": " ".join((command, *([machine.registry.options] if machine.registry else []))),
-        "before": tuple(
-            f"{name}: {text}"
-            for name, text in machine.cloud.before.items()
-            if name in (names if name.isupper() else points)
-        ),
+        "create_command": command,
+        "before": tuple(_checklist(machine, command)),
         "credentials": describe_credentials(machine),
         "unproven": tuple(_unproven(machine)),
         "unpinned": tuple(_unpinned(machine)),
@@ -331,11 +327,22 @@ def _render_user_data(
         archive_path=ARCHIVE,
         plain_bytes=plain_bytes,
         timers=_timers(machine),
-        fitting=FITTING_IMAGES,
-        unfitting=UNFITTING_IMAGE,
         **description,
     )
     return UserData(text=text, packed=archive is not None, **description)
+
+
+def _checklist(machine: CloudMachine, command: str) -> Iterator[str]:
+    """Yield the points of the checklist: first the placeholders of the command."""
+    placeholders = re.findall(r"\b[A-Z][A-Z_]+\b", command)
+    registry = machine.registry.before if machine.registry else {}
+    points = {**machine.cloud.checklist(machine.device), **registry}
+    yield from (f"{name}: {text}" for name, text in points.items() if name.isupper() and name in placeholders)
+    if machine.device not in machine.cloud.machines:  # the other points are about the usual command
+        return
+    has_mirrors = machine.package_index and (machine.toolkit_mirror or not machine.needs_driver)
+    hidden = {"mirrors"} if has_mirrors else set()
+    yield from (f"{name}: {text}" for name, text in points.items() if not name.isupper() and name not in hidden)
 
 
 def list_machine_files(machine: CloudMachine) -> tuple[MachineFile, ...]:

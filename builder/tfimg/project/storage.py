@@ -14,7 +14,7 @@ from stat import S_ISREG
 
 from tfimg.core.errors import EngineError, StateInUse
 from tfimg.core.text import quote_argument
-from tfimg.engine.interface import Engine
+from tfimg.engine.interface import Engine, LocalImage
 from tfimg.engine.machine import PrivateEngine, list_candidates
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 from tfimg.recipe.tags import find_contradiction
@@ -40,13 +40,17 @@ BASE = "tfimg/base:"  # how names of bootstrapped bases begin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """One thing that tfimg keeps. `why` it stays; None if it can be removed. `bytes` is None if it is not known."""
+    """One thing that tfimg keeps. `why` it stays; None if it can be removed. `bytes` is None if it is not known.
+
+    `removed`: it was, so that it is kept no more.
+    """
 
     name: str
     content: str
     bytes: int | None
     place: str
     why: str | None = None
+    removed: bool = False
 
 
 def list_parts(state: Path) -> Iterator[Kept]:
@@ -68,13 +72,16 @@ def list_in_engine(engine: Engine, state: Path, repository: str) -> Iterator[Kep
     A name is tfimg's if its repository is `repository`, the image has tfimg's label, and the tag does not contradict
     that: images that a user built `FROM` one of them have its labels too. All of them can be removed from the private
     engine of the state folder. Another engine may have other users, so there only images that a report of this state
-    folder is about, and the candidates of its killed builds, which it has locks of.
+    folder is about, and the candidates of its killed builds, which it has locks of. An image that lost its tags to a
+    later build is tfimg's, by its digest, if such a report is about it or about an equal image.
     """
     host = engine.get_device_support().host
     is_private = host == PrivateEngine(state).host
     candidates = set(list_candidates(state / "candidates", host))
     reported = frozenset(_read_digests(state))
-    for image in engine.list_images():
+    images = engine.list_images()
+    proven = {_describe(image) for image in images if image.digest in reported}
+    for image in images:
         identifier = image.labels.get(IDENTIFIER_LABEL, "")
         size = image.compressed_bytes or image.unpacked_bytes
         for name in image.names:
@@ -91,9 +98,16 @@ def list_in_engine(engine: Engine, state: Path, repository: str) -> Iterator[Kep
                     why=None if is_ours else f"others may use it; `docker image rm {quote_argument(name)}` removes it",
                 )
                 size = 0  # more names of an image take nothing
+        is_unnamed = not (image.names or image.by_digest)
+        if identifier and is_unnamed and (image.digest in reported or _describe(image) in proven):
+            yield Kept(name=image.digest, content=f"earlier build of image {identifier}", bytes=size, place=host)
     if cached := engine.find_cache_bytes():
         why = None if is_private else "builds of others use it too; `docker builder prune` removes it"
         yield Kept(name="build cache", content="steps of builds", bytes=cached, place=host, why=why)
+
+
+def _describe(image: LocalImage) -> tuple[str, frozenset[str]]:
+    return image.content, frozenset(image.labels)
 
 
 def _read_digests(state: Path) -> Iterator[str]:
@@ -107,14 +121,15 @@ def _read_digests(state: Path) -> Iterator[str]:
 
 
 def remove(kept: Sequence[Kept], engine: Engine | None, state: Path) -> tuple[Kept, ...]:
-    """Remove all that may be removed, and return what stayed, with the reason.
+    """Remove all that may be removed, and return everything, what stayed with the reason.
 
     Raises `StateInUse`, before anything is removed, while a build or publication uses the state folder.
     """
     require_unused(state)
-    stayed = [one for one in kept if one.why]
+    ended = []
     for one in kept:
         if one.why:
+            ended.append(one)
             continue
         try:
             if one.name in PARTS or one.name == "engine":
@@ -124,15 +139,16 @@ def remove(kept: Sequence[Kept], engine: Engine | None, state: Path) -> tuple[Ke
                 engine.prune_cache()
             elif engine:
                 engine.remove(one.name)
+            ended.append(replace(one, removed=True))
         except OSError as error:
             problem = f"{error.filename or one.place}: {(error.strerror or 'it cannot be removed').lower()}"
-            stayed.append(replace(one, why=problem))
+            ended.append(replace(one, why=problem))
         except EngineError as error:
-            stayed.append(replace(one, why=error.what))
-    if not stayed:
+            ended.append(replace(one, why=error.what))
+    if all(one.removed for one in ended):
         with suppress(OSError):  # a user may keep other files there
             state.rmdir()
-    return tuple(stayed)
+    return tuple(ended)
 
 
 def require_unused(state: Path) -> None:

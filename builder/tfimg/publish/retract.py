@@ -7,7 +7,7 @@ until then, users refuse a tag instead of following it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from tfimg.attestations.promotions import TagMove, Withdrawal, walk_history, wit
 from tfimg.core.errors import NotInRegistry, UsageError, WithdrawnError
 from tfimg.core.text import quote_argument
 from tfimg.matrix.schema import PLATFORMS
+from tfimg.publish.history import BUILD_TAG
 from tfimg.publish.indexes import find_own_tags, list_platform_tags, update_indexes
 from tfimg.publish.repository import INSUFFICIENT, SignedRepository
 from tfimg.publish.tags import Move, move_tags, require_tags
@@ -112,7 +113,8 @@ def find_named(repository: SignedRepository, presents: Mapping[str, str], to: st
 class RetractedImage:
     """An image that loses tags. `withdrawal` is None if an equal one was in force already.
 
-    `unmoved` says of each tag that still points to the image why it was not moved.
+    `unmoved` says of each tag that still points to the image why it was not moved; after a rollback, without the tag of
+    the build.
     """
 
     digest: str
@@ -162,7 +164,7 @@ def roll_back(
             withdrawal = _withdraw(repository, presents[move.tag], (move.tag,), why, move.after)
             images.append(RetractedImage(digest=presents[move.tag], withdrawal=withdrawal, moves=(move,)))
         _move(repository, moves, targets)
-    return tuple(images)
+    return tuple(replace(image, unmoved=_find_others(repository, image)) if image.moves else image for image in images)
 
 
 def withdraw(
@@ -177,8 +179,7 @@ def withdraw(
     affected = find_own_tags(repository.registry, digest, tags)
     for image, named in affected.items():
         if not tags:  # all that point to it, also those that no promotion names
-            every = sorted(repository.registry.list_tags())
-            named += [tag for tag in every if (at := repository.tags.find(tag)) and at.digest == image]
+            named += _list_pointing(repository, image, repository.registry.list_tags())
     with repository.lock_tags(tag for one in affected.values() for tag in one):
         planned = {image: _plan_moves(repository, image, own) for image, own in affected.items()}
         all_moves = [move for moves, _ in planned.values() for move in moves]
@@ -191,6 +192,17 @@ def withdraw(
             images.append(RetractedImage(digest=image, withdrawal=withdrawal, moves=tuple(moves), unmoved=unmoved))
         _move(repository, all_moves, [tag for own in affected.values() for tag in own])
     return tuple(images)
+
+
+def _list_pointing(repository: SignedRepository, digest: str, tags: Iterable[str]) -> list[str]:
+    return [tag for tag in sorted(tags) if (at := repository.tags.find(tag)) and at.digest == digest]
+
+
+def _find_others(repository: SignedRepository, image: RetractedImage) -> dict[str, str]:
+    """Return the tags that keep an image that was rolled back; tags of builds are left out, which never move."""
+    tags = (tag for tag in repository.registry.list_tags() if not BUILD_TAG.fullmatch(tag))
+    rolled_back = ", ".join(move.tag for move in image.moves)
+    return dict.fromkeys(_list_pointing(repository, image.digest, tags), f"only {rolled_back} was rolled back")
 
 
 def _promote(repository: SignedRepository, moves: Sequence[Move]) -> None:

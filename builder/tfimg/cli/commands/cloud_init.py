@@ -16,8 +16,6 @@ from tfimg.cli.values import complete_identifiers, lower_device, parse_seconds, 
 from tfimg.core.files import write_atomically
 from tfimg.host.cloud import (
     CLOUDS,
-    FITTING_IMAGES,
-    UNFITTING_IMAGE,
     CloudMachine,
     choose_device,
     render_user_data,
@@ -103,7 +101,7 @@ class CloudInit(Command):
     needs_alternative = True
 
     def run(self, context: Context) -> int:
-        file = self.output
+        file, cloud = self.output, CLOUDS[self.cloud]
         user = render_user_data(self._machine(context))
         create = user.create_command.replace("FILE", shlex.quote(file)) if file else user.create_command
         if file:
@@ -116,8 +114,8 @@ class CloudInit(Command):
                 "machine_image": user.machine_image,
                 "before": user.before,
                 "credentials": user.credentials,
-                "fitting_images": FITTING_IMAGES,
-                "unfitting_image": UNFITTING_IMAGE,
+                "fitting_images": cloud.fitting,
+                "unfitting_image": cloud.unfitting,
                 "unproven": user.unproven,
                 "unpinned": user.unpinned,
             }
@@ -129,14 +127,12 @@ class CloudInit(Command):
             context.say(f"{file}: {size}. Make a machine with it:\n{create}")
             if user.before:
                 context.say("Before you run it:\n" + "\n".join(f"  {line}" for line in user.before))
-            context.say(
-                f"Its machine image is {user.machine_image}. Others that fit: {FITTING_IMAGES}. "
-                f"Does not fit: {UNFITTING_IMAGE}."
-            )
+            unfitting = f" Does not fit: {cloud.unfitting}." if cloud.unfitting else ""
+            context.say(f"Its machine image is {user.machine_image}. Others that fit: {cloud.fitting}.{unfitting}")
             if user.credentials:
                 context.say(f"Credentials: {user.credentials}.")
-            if note := CLOUDS[self.cloud].note:
-                context.say(f"When it is stopped: {note}.")
+            if cloud.note:
+                context.say(f"When it is stopped: {cloud.note}.")
             if self.jupyter:
                 context.say("JupyterLab's token: ssh MACHINE sudo cat /var/lib/tfimg/vm/jupyter-token")
         return 0

@@ -152,7 +152,7 @@ class Clean(Command, RepositoryOptions):
     needs_alternative: ClassVar[bool] = True
 
     def run(self, context: Context) -> int:
-        """Print what is kept, or what stayed and why. An engine that does not answer keeps its images."""
+        """Print what is kept, or what was removed and what stayed. An engine that does not answer keeps its images."""
         state = context.services.state
         known = (*storage.PARTS, "engine", "images")
         if unknown := [part for part in self.parts if part not in known]:
@@ -169,16 +169,17 @@ class Clean(Command, RepositoryOptions):
         kept += [one for one in storage.list_parts(state) if not self.parts or one.name in self.parts]
         if self.yes:
             kept = list(storage.remove(kept, engine, state))
-        context.print_result([asdict(one) for one in kept], lambda: print_kept(kept, is_removed=self.yes))
+        context.print_result([asdict(one) for one in kept], lambda: print_kept(kept))
         return 0
 
 
-def print_kept(kept: Sequence[storage.Kept], *, is_removed: bool) -> None:
-    """Print a table of what is kept, or after a removal of what stayed."""
+def print_kept(kept: Sequence[storage.Kept]) -> None:
+    """Print a table of what is kept, or after a removal of what was removed and what stayed."""
     if not kept:
-        print("Nothing is left." if is_removed else "tfimg keeps nothing.")
+        print("tfimg keeps nothing.")
         return
-    rows = [
-        (one.name, format_size(one.bytes), f"stays: {one.why}" if one.why else one.content, one.place) for one in kept
-    ]
+    rows = []
+    for one in kept:
+        what = f"removed: {one.content}" if one.removed else one.content
+        rows.append((one.name, format_size(one.bytes), f"stays: {one.why}" if one.why else what, one.place))
     print_rows(("NAME", "SIZE", "WHAT", "PLACE"), rows, right=("SIZE",), folding=("WHAT",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from tfimg.core.text import quote_argument
 from tfimg.publish.history import HistoryEntry, build_tags, find_build, repository_history, tag_history
 from tfimg.publish.indexes import PlatformTags, list_platform_tags
 from tfimg.publish.repository import SignedRepository
-from tfimg.publish.retract import list_choices, roll_back, withdraw
+from tfimg.publish.retract import RetractedImage, list_choices, roll_back, withdraw
 from tfimg.recipe.tags import DIGEST_DIGITS
 from tfimg.registry.reference import parse_repository
 
@@ -70,10 +70,21 @@ class Rollback(Command, SigningOptions, ReinstateOptions):
                 f"{repository.name}:{move.tag} points to {move.after} again; {move.before} was withdrawn for this tag."
                 for move in image.moves
             ]
-            lines += [f"{repository.name}:{tag} points to {image.digest} already." for tag in image.unmoved]
+            if not image.moves:
+                lines += [f"{repository.name}:{tag} points to {image.digest} already." for tag in image.unmoved]
+            elif image.unmoved:
+                lines += self._say_others(repository.name, image)
             document = {"event": "rollback", "repository": repository.name, **image.to_json()}
             context.print_result(document, "\n".join(lines))
         return 0
+
+    def _say_others(self, name: str, image: RetractedImage) -> Iterator[str]:
+        """Yield the other tags of an image that was rolled back, and the command that moves them too."""
+        tags = ", ".join(image.unmoved)
+        yield f"These tags still point to {image.digest}: {tags}. Move them back too, and withdraw the image:"
+        reason = self.reason or f"rolled back to {image.moves[0].after}"
+        options = replace(self, to=(), reinstate=False, reason=reason)._given_options()
+        yield shlex.join(("tfimg", "withdraw", f"{name}@{image.digest}", *options))
 
     def _ask_for_image(self, repository: SignedRepository, tag: str) -> UsageError:
         """Return the error that lists the images before the present ones, with the command that returns to them."""
