@@ -151,6 +151,18 @@ def test_an_exception_of_a_library_becomes_an_error_without_its_representation()
     assert isinstance(to_tfimg_error(PermissionError(errno.EACCES, "Permission denied", "/x")), FileError)
 
 
+@pytest.mark.parametrize("reason", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_state_folder_that_refuses_writing_is_replaced_by_another_one(reason: int, tmp_path: Path) -> None:
+    folders = (tmp_path / "state", tmp_path)
+    refused = OSError(reason, os.strerror(reason), str(folders[0] / "batch" / "lock"))
+    step = "Make it this user's, or name another state folder with TFIMG_STATE."
+    assert to_tfimg_error(refused, folders).next_step == step
+    refused.filename = str(tmp_path / "state-of-others")
+    assert "TFIMG_STATE" not in str(to_tfimg_error(refused, folders))
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory", str(folders[0] / "lock"))
+    assert "TFIMG_STATE" not in str(to_tfimg_error(missing, folders))
+
+
 def test_a_full_disk_is_named_with_its_free_space(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space") as caught, name_in_errors(tmp_path / "file"):
         os.write(os.open("/dev/full", os.O_WRONLY), b"x")

@@ -159,6 +159,44 @@ def test_half_a_layer_of_an_interrupted_build_is_recognised_in_buildkits_message
     assert type(build_error(failure(), {STEP: ["unsupported offset"]}, "")) is BuildError
 
 
+DEBIAN = (
+    "[stage-11 24/30] RUN --mount=type=bind,source=build,target=/build     --mount=type=secret,id=ca "
+    "--mount=type=secret,id=network --mount=type=secret,id=netrc     sh /build/debian libgl libfoo.bar"
+)
+APT_LISTS = """Get:1 http://deb.debian.org/debian bookworm InRelease [151 kB]
+Get:2 http://deb.debian.org/debian bookworm-updates InRelease [55.4 kB]
+Reading package lists..."""
+APT_VIRTUAL = """Package mail-transport-agent is a virtual package provided by:
+  postfix 3.7.11-0+deb12u1
+  opensmtpd 6.8.0p2-4+b4
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [
+        (f"{APT_LISTS}\nE: Unable to locate package libgl", "Debian bookworm has no package libgl."),
+        (
+            "E: Unable to locate package libgl\nE: Unable to locate package libfoo.bar\n"
+            "E: Couldn't find any package by glob 'libfoo.bar'\nE: Couldn't find any package by regex 'libfoo.bar'",
+            "Debian has no package libgl, libfoo.bar.",
+        ),
+        (f"{APT_LISTS}\nE: Version '9' for 'libpq5' was not found", "Debian bookworm has no package libpq5=9."),
+        (
+            f"{APT_VIRTUAL}\nE: Package 'mail-transport-agent' has no installation candidate",
+            "Debian has no package mail-transport-agent.",
+        ),
+    ],
+)
+def test_a_debian_package_that_does_not_exist_is_named(log: str, what: str) -> None:
+    failed = StepEvent(step=DEBIAN, state="failed", seconds=1.0, error=ENDED)
+    error = build_error(failed, {DEBIAN: log.splitlines()}, "")
+    step = "Correct the name in --apt; packages.debian.org lists those of each release."
+    assert (type(error), str(error)) == (BuildError, f"{what} {step}")
+    assert type(build_error(failure(), {STEP: log.splitlines()}, "")) is BuildError
+    assert "Debian" not in str(build_error(failure(), {STEP: log.splitlines()}, ""))
+
+
 def test_any_other_failure_has_the_step_and_its_last_output() -> None:
     assert str(build_error(failure(), {STEP: WHEEL_BROKEN.splitlines()}, "")) == (
         f"The build failed during {SHOWN}: {ENDED} Last output of the step: error: Failed to install: "

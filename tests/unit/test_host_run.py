@@ -435,6 +435,29 @@ def test_a_missing_folder_is_refused_and_not_made(run: CliRunner, environment: T
     assert run("cpu", "-v", f"{tmp_path}/file:/ca.crt:ro", "-v", "typo:/named").code == environment.docker_status
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("-v .", "-v . names no absolute path in the container. Write -v .:/work."),
+        ("-v ./in:work", "-v ./in:work names no absolute path in the container. Write -v ./in:/work."),
+        ("-v data", "-v data names no absolute path in the container. Write -v data:/work."),
+        ("-v data::ro", "-v data::ro names no absolute path in the container. Write -v data:/work:ro."),
+        ("-u 5 --docker-args=--volume=.:", "-v .: names no absolute path in the container. Write -v .:/work."),
+    ],
+)
+def test_a_volume_without_a_place_in_the_container_is_refused(
+    words: str, message: str, run: CliRunner, environment: TestEnvironment
+) -> None:
+    assert run("cpu", *words.split()).refusal(2) == message
+    assert environment.handed_over == []
+
+
+def test_a_volume_that_is_a_place_of_the_container_alone_is_none_of_the_machine_s(
+    run: CliRunner, environment: TestEnvironment
+) -> None:
+    assert run("cpu", "-v", "/scratch", "-v", "data:/data").code == environment.docker_status
+
+
 def test_of_an_engine_that_has_other_files_nothing_is_said(
     owners: Path, run: CliRunner, environment: TestEnvironment
 ) -> None:

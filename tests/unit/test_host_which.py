@@ -314,6 +314,25 @@ def test_a_machine_without_a_gpu_gets_alternatives(command: CliRunner) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--gpu", "GTX 1080"),
+            "--gpu needs --driver: nvidia-smi is not installed. For any driver: `tfimg resolve --gpu 'GTX 1080'`.",
+        ),
+        (
+            ("--driver", "550"),
+            "--driver needs --gpu: nvidia-smi is not installed. For any GPU: `tfimg resolve --driver 550`.",
+        ),
+    ],
+)
+def test_half_of_another_machine_gets_what_is_missing_and_what_answers_without_it(
+    words: Sequence[str], message: str, command: CliRunner
+) -> None:
+    assert command(*words).refusal(2) == message
+
+
+@pytest.mark.parametrize(
     ("file", "code"), [("failed.txt", 14), ("rocm.txt", 2), ("b200-610.txt", 4), ("there is none", 2), (".", 2)]
 )
 def test_a_failure_has_its_code(file: str, code: int, command: CliRunner) -> None:

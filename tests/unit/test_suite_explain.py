@@ -164,6 +164,11 @@ def test_every_issue_has_a_text() -> None:
     assert recordings <= {*BY_NAME, HEALTHY}
 
 
+def test_no_advice_takes_a_lock_for_granted_that_only_images_of_tfimg_have() -> None:
+    ours = re.compile(r"of the lock\b|the lock's|the lock does|\blocked\b")
+    assert [one.name for one in KNOWN_ISSUES if ours.search(one.fix)] == []
+
+
 def test_every_pattern_finds_something() -> None:
     known = {name: [text for one, text in (*WORDINGS, *pairs("messages.txt")) if one == name] for name in BY_NAME}
     for log in LOGS:

@@ -317,7 +317,8 @@ def is_full_disk(error: BaseException) -> bool:
 def to_tfimg_error(error: Exception, folders: Sequence[Path] = ()) -> TfimgError:
     """Convert an exception to the error that users see.
 
-    `folders` are where tfimg writes: where a full disk is reported without a file, the fullest of them is named.
+    `folders` are where tfimg writes, the state folder first: where a full disk is reported without a file, the fullest
+    of them is named.
     """
     if isinstance(error, TfimgError):
         return error
@@ -348,6 +349,8 @@ def to_tfimg_error(error: Exception, folders: Sequence[Path] = ()) -> TfimgError
         path = Path(os.fsdecode(named)) if named else None
         folder = path.parent if path else min(folders, key=find_free_bytes, default=Path("/tmp"))  # noqa: S108
         return disk_error(f"{path or 'A file'} cannot be written", folder)
-    return FileError(
-        f"{named or 'A file'}: {reason.lower()}.", next_step="Check the path and its permissions, and try again."
-    )
+    step = "Check the path and its permissions, and try again."
+    is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    if named and is_denied and any(Path(os.fsdecode(named)).is_relative_to(state) for state in folders[:1]):
+        step = "Make it this user's, or name another state folder with TFIMG_STATE."
+    return FileError(f"{named or 'A file'}: {reason.lower()}.", next_step=step)

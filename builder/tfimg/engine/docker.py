@@ -43,7 +43,7 @@ from tfimg.core.files import digest_of, find_free_bytes
 from tfimg.core.process import CommandFailed, clean_up, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
-from tfimg.core.text import quote_argument, truncate
+from tfimg.core.text import list_first, quote_argument, truncate
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
 from tfimg.engine.machine import INSTALL_ENGINE, describe_access, find_platform, make_probe
@@ -204,6 +204,15 @@ CLOSED_FOLDER = re.compile(
     r"ERROR: (?:mkdir|open) (\S+): (read-only file system|permission denied|no such file or directory|not a directory)"
 )
 """Message of buildx about its own folder, before it builds anything."""
+
+DEBIAN_STEP = "sh /build/debian "  # of images/templates/Dockerfile.j2, which installs --apt
+NOT_IN_DEBIAN = re.compile(
+    r"^E: (?:Unable to locate package (?P<name>\S+)|Package '(?P<virtual>\S+)' has no installation candidate"
+    r"|Version '(?P<version>\S+)' for '(?P<pinned>\S+)' was not found)$",
+    re.MULTILINE,
+)
+DEBIAN_SUITE = re.compile(r"^(?:Get|Hit):\d+ \S+ ([a-z]+) InRelease\b", re.MULTILINE)
+"""Messages of APT 2.6 about packages that its lists do not have, and about the lists that it reads."""
 
 CONNECTION_LOST = re.compile(
     "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
@@ -887,8 +896,20 @@ def build_error(
             "the rest.",
             next_step="Restart the engine or builder, which forgets it, and build again: finished steps are kept.",
         )
+    if failed and DEBIAN_STEP in failed.step and (unknown := _find_unknown_packages(log_text := "\n".join(lines))):
+        suite = DEBIAN_SUITE.search(log_text)
+        return errors.BuildError(
+            f"Debian{f' {suite[1]}' if suite else ''} has no package {list_first(unknown, LOG_LINES)}.",
+            next_step="Correct the name in --apt; packages.debian.org lists those of each release.",
+        )
     kind = errors.LostSession if LOST_SESSION in f"{reason}\n{rest}" else errors.BuildError
     return kind(
         f"The build failed during {step}: {reason} Last output of the step: {excerpt}",
         next_step="Correct the cause and build again: finished steps are kept.",
     )
+
+
+def _find_unknown_packages(log: str) -> list[str]:
+    """Return the names that APT does not find, with `=VERSION` where it is only the version that it does not have."""
+    found = (one.groupdict() for one in NOT_IN_DEBIAN.finditer(log))
+    return [one["name"] or one["virtual"] or f"{one['pinned']}={one['version']}" for one in found]

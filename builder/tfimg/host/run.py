@@ -73,6 +73,17 @@ class RunOptions:
                 elif word.startswith(joined):
                     yield word.removeprefix(joined)
 
+    def check_volumes(self) -> None:
+        """Raise `UsageError` for a volume without an absolute path in the container, which no engine mounts."""
+        for value in self.list_values("--volume", "-v"):
+            source, target, modes = [*value.split(":", 2), "", ""][:3]
+            if target.startswith("/") or (target == modes == "" and source.startswith("/")):  # the last is anonymous
+                continue
+            better = ":".join(filter(None, (source, f"/{target or 'work'}", modes)))
+            raise UsageError(
+                f"-v {value} names no absolute path in the container.", next_step=f"Write -v {quote_argument(better)}."
+            )
+
     def list_mounts(self) -> Iterator[Mount]:
         """Yield the folders and files of the machine that the container shows; named volumes are not among them."""
         for value in self.list_values("--volume", "-v"):
@@ -134,9 +145,11 @@ class _Settings:
 def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> RunPlan:
     """Return the `docker run`, or `podman run`, of an image.
 
-    Raises `WrongDevice` if GPUs are requested for an image without GPU code.
+    Raises `WrongDevice` if GPUs are requested for an image without GPU code, `UsageError` for a volume or GPUs that are
+    not named as they have to be.
     """
     _parse_gpus(options.gpus)
+    options.check_volumes()
     if options.gpus is not None and spec.device != GPU:
         sibling = find_sibling(target_host.specs, spec, GPU)
         raise WrongDevice(

@@ -357,7 +357,10 @@ class _Search:
     def _try_images(self, name: str, images: Iterable[Resolver], culprit: str) -> _Attempt | None:
         """Return the request on the first of some images that it fits; the words name a package of it."""
         for image in islice(images, MAX_IMAGES):
-            text = f"use the image {image.spec.identifier}, which has {name} {image.versions[name]}"
+            has = f"which has {name} {image.versions[name]}"
+            if name == name_of(culprit) and not Requirement(culprit).specifier.contains(image.versions[name], True):
+                has = f"whose TensorFlow allows {culprit}"
+            text = f"use the image {image.spec.identifier}, {has}"
             for day in self._list_days(image):
                 made = self._move(text, replace(image, as_of=day), culprit)
                 if made and self._works(made):
@@ -383,9 +386,9 @@ class _Search:
 
     def _list_days(self, image: Resolver) -> list[date | None]:
         """Return the days as of which a request is tried on another image."""
-        # What is pinned to a release of a later day needs others of that day, or of later ones.
+        # What is pinned to a release of a later day may need others of that day, or of later ones.
         is_late = self._pinned_day is not None and self._pinned_day > image.day
-        return list(dict.fromkeys([self._pinned_day if is_late else image.as_of, image.today]))
+        return list(dict.fromkeys([image.as_of, *([self._pinned_day] if is_late else []), image.today]))
 
     def _list_images(self, name: str, specifier: str, culprit: str) -> Iterator[Resolver]:
         """Yield the images with a version of a package that a requirement itself does not exclude, the closest first.
@@ -393,7 +396,8 @@ class _Search:
         In place of one whose TensorFlow it excludes, those of the same Python with a TensorFlow that it needs there.
         """
         listed = set[str]()
-        for image in islice(self.find_images(name, specifier), MAX_JUDGED):
+        images = list(islice(self.find_images(name, specifier), MAX_JUDGED))
+        for image in images or (self._list_allowing(culprit) if name == name_of(culprit) else ()):
             searches = [replace(self, resolver=replace(image, as_of=day)) for day in self._list_days(image)]
             nearest = [image] if any(one._may_fit(culprit) for one in searches) else []
             if not nearest:
@@ -406,6 +410,28 @@ class _Search:
                 if one.spec.identifier not in listed:
                     listed.add(one.spec.identifier)
                     yield one
+
+    def _list_allowing(self, requirement: str) -> Iterator[Resolver]:
+        """Yield the images that have another version of a package, and whose TensorFlow allows the one required."""
+        name = name_of(requirement)
+        for image in islice(self.find_images(ALIAS, ""), MAX_JUDGED):
+            if not image.is_held(name, [name]) and not replace(self, resolver=image)._is_excluded(requirement):
+                yield image
+
+    def _is_excluded(self, requirement: str) -> bool:
+        """Return whether the image has a package, and its TensorFlow needs other releases than those of a requirement.
+
+        No day changes that. False as well if the index has no such release.
+        """
+        name, wanted = name_of(requirement), Requirement(requirement).specifier
+        if name not in self.resolver.versions or name not in self.bounds:
+            return False
+        matching = [
+            one.version
+            for one in self.releases(self.resolver).read(name) or ()
+            if wanted.contains(one.version, prereleases=True)
+        ]
+        return bool(matching) and not any(self.bounds[name].contains(one, prereleases=True) for one in matching)
 
     def _move(
         self, text: str, resolver: Resolver, culprit: str, missing: Mapping[str, str] = NOTHING
@@ -467,11 +493,13 @@ class _Search:
 
     def move_to_pinned_day(self) -> _Search:
         """Return the search as of the day of the latest pin, if late pins need it and the request fails then too."""
-        pinned, resolver = self._pinned_day, self.resolver
-        if pinned is None or not resolver.day < pinned <= resolver.today:
+        resolver = self.resolver
+        days = {one: self._find_pinned_day(one) for one in self.requirements if not self._is_excluded(one)}
+        late = {one: day for one, day in days.items() if day and day > resolver.day}
+        pinned = max(late.values(), default=None)
+        if pinned is None or pinned > resolver.today:
             return self
         later = replace(resolver, as_of=pinned)
-        late = [one for one in self.requirements if (day := self._find_pinned_day(one)) and day > resolver.day]
         if self._resolve(self.requirements, resolver=later) is not None or self._resolve(late) is not None:
             return self
         option = "--newest" if pinned == resolver.today else f"--as-of {pinned}"
@@ -532,17 +560,15 @@ class _Search:
                 attempts=(*self._at_image(name, str(wanted.specifier), requirement), plain),
                 change=plain,
             )
+        if self._is_excluded(requirement):
+            return _Problem(
+                what=f"{requirement} conflicts with TensorFlow {spec.tensorflow}, which needs {name}"
+                f"{self.bounds[name]}; the image has {version}.",
+                attempts=(plain, *self._at_image(name, str(wanted.specifier), requirement)),
+                change=plain,
+            )
         listed = self.releases(self.resolver).read(name)
         matching = [one for one in listed or () if wanted.specifier.contains(one.version, prereleases=True)]
-        if version is not None and name in self.bounds and matching:
-            bound = self.bounds[name]
-            if not any(bound.contains(one.version, prereleases=True) for one in matching):
-                return _Problem(
-                    what=f"{requirement} conflicts with TensorFlow {spec.tensorflow}, which needs {name}{bound}; the "
-                    f"image has {version}.",
-                    attempts=(plain, *self._at_image(name, str(wanted.specifier), requirement)),
-                    change=plain,
-                )
         if listed is None:
             return None if self._is_local(requirement) else self._describe_unknown(requirement)
         return None if self._is_local(requirement) else self._describe_releases(requirement, listed, matching)

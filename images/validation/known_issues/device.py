@@ -239,8 +239,8 @@ DEVICE = (
         ),
         cause="libtpu does not reach a TPU: the container was started without the machine's devices, or libtpu is not "
         "of the release that TensorFlow was built with.",
-        fix="Start the container on a TPU VM with `tfimg run`, or with `docker run --privileged --network host`; keep "
-        "the libtpu version of the lock.",
+        fix="Start the container on a TPU VM with `tfimg run`, or with `docker run --privileged --network host`; use "
+        "the libtpu release that `tfimg resolve --tf VERSION --device tpu` names.",
         source="pytorch/xla#3165, Kaggle/docker-python#1499",
     ),
 )

@@ -73,9 +73,8 @@ IMAGE = (
         ),
         cause="NumPy is not the version that TensorFlow, or another package, was compiled for: TensorFlow up to 2.17 "
         "needs NumPy 1, and packages compiled for NumPy 1 do not run with NumPy 2.",
-        fix="Install the NumPy version of the lock: in your own image, pin numpy<2 with TensorFlow up to 2.17. Where "
-        "NumPy is the lock's, the other package, the last of the traceback, is for another one: `tfimg build --with "
-        "PACKAGE` chooses the release that fits.",
+        fix="Pin numpy<2 with TensorFlow up to 2.17. Where NumPy fits TensorFlow, the other package, the last of the "
+        "traceback, is for another one: `tfimg build --with PACKAGE` chooses the release that fits.",
         source="tensorflow/tensorflow#67291, tensorflow/tensorflow#102743",
         leads_to=("companion-version",),
     ),
@@ -175,9 +174,9 @@ IMAGE = (
             r"of the Protocol Buffer runtime library, but the installed version",
         ),
         cause="The protobuf version does not support the code that was generated for this TensorFlow.",
-        fix="Install the protobuf version of the lock; in your own image, one in the range that TensorFlow's metadata "
-        "requires. If a generated file of your own (_pb2.py) is in the traceback, generate it again with a protoc of "
-        "that version. `tfimg build --with PACKAGE` chooses releases that fit it.",
+        fix="Install a protobuf in the range that TensorFlow's metadata requires. If a generated file of your own "
+        "(_pb2.py) is in the traceback, generate it again with a protoc of that version. `tfimg build "
+        "--with PACKAGE` chooses releases that fit it.",
         source="tensorflow/tensorflow#94030, protocolbuffers/protobuf#10064",
     ),
     KnownIssue(
@@ -185,7 +184,7 @@ IMAGE = (
         fault="image",
         patterns=(r"No module named 'pkg_resources'",),
         cause="setuptools 82 and later have no pkg_resources, which TensorBoard up to 2.20 imports.",
-        fix="Install setuptools<82, as the lock does.",
+        fix="Install setuptools<82.",
         source="tensorflow/tensorboard#7003, tensorflow/tensorboard#7064",
     ),
     KnownIssue(
@@ -199,8 +198,9 @@ IMAGE = (
         ),
         cause="The loaded cuDNN is older than the one that TensorFlow was compiled with, or of another major version. "
         "Often another package, such as PyTorch, has replaced it, or LD_LIBRARY_PATH contains another one.",
-        fix="Install the nvidia-cudnn wheel of the lock after all other packages, and remove other cuDNNs from "
-        "LD_LIBRARY_PATH.",
+        fix="`tfimg build --device gpu` builds an image with the cuDNN that fits. In another one, install the "
+        "nvidia-cudnn wheel after all other packages (`tfimg resolve --tf VERSION --device gpu` names the version), "
+        "and remove other cuDNNs from LD_LIBRARY_PATH.",
         source="tensorflow/tensorflow#60913, tensorflow/tensorflow#58986",
         leads_to=("gpu-library-start", "cuda-mixed"),
     ),
@@ -217,8 +217,8 @@ IMAGE = (
         ),
         cause="Parts of two versions of CUDA or cuDNN are loaded together: another package, such as PyTorch, has "
         "installed its own NVIDIA wheels over the image's, or LD_LIBRARY_PATH names the machine's.",
-        fix="Unset LD_LIBRARY_PATH. Install the NVIDIA wheels of the lock after all other packages, or use PyTorch "
-        "for CPU (`torch==…+cpu`), or an image of its own for each. `tfimg validate IMAGE` names the library.",
+        fix="Unset LD_LIBRARY_PATH. Install the NVIDIA wheels that TensorFlow needs after all other packages, or use "
+        "PyTorch for CPU (`torch==…+cpu`), or an image of its own for each. `tfimg validate IMAGE` names the library.",
         source="tensorflow/tensorflow#62194, pytorch/pytorch#111469",
         leads_to=("gpu-library-start", "abi", "gpu-libraries"),
     ),
@@ -249,7 +249,8 @@ IMAGE = (
             r"expected TensorFlow to open its CUDA libraries, found that it cannot open",
         ),
         cause="TensorFlow cannot load one of its CUDA libraries, and then lists no GPU.",
-        fix="Install the NVIDIA wheels of the lock, and add their folders to the configuration of ldconfig. "
+        fix="`tfimg build --device gpu` builds an image that has all of them. In another one, install the NVIDIA "
+        "wheels that this TensorFlow needs, and add their folders to the configuration of ldconfig. "
         "TF_CPP_MAX_VLOG_LEVEL=3 names the library that is missing.",
         source="tensorflow/tensorflow#62412, tensorflow/tensorflow#85689, tensorflow/tensorflow#60854",
         leads_to=NO_GPU,
@@ -283,7 +284,7 @@ IMAGE = (
         ),
         cause="XLA does not find libdevice.10.bc, NVIDIA's library of mathematical functions, which it links into "
         "kernels.",
-        fix="Install the nvidia-cuda-nvcc wheel of the lock; up to TensorFlow 2.13 set "
+        fix="Install the nvidia-cuda-nvcc wheel of TensorFlow's CUDA version; up to TensorFlow 2.13 set "
         "XLA_FLAGS=--xla_gpu_cuda_data_dir=SITE-PACKAGES/nvidia/cuda_nvcc as well.",
         source="tensorflow/tensorflow#58681, tensorflow/tensorflow#56927",
         leads_to=("missing-ptxas",),
@@ -294,7 +295,7 @@ IMAGE = (
         patterns=(r"ptxas [^\n]{0,100}(?:Unsupported \.version|unsupported \.version)",),
         cause="A ptxas that is older than TensorFlow's code is found first: one of the machine or of another package, "
         "on PATH or in CUDA_DIR.",
-        fix="Put the bin folder of the locked nvidia-cuda-nvcc wheel first on PATH, and unset XLA_FLAGS if it names "
+        fix="Put the bin folder of the nvidia-cuda-nvcc wheel first on PATH, and unset XLA_FLAGS if it names "
         "another CUDA.",
         source="tensorflow/tensorflow#62064",
         leads_to=("missing-ptxas",),
@@ -311,7 +312,7 @@ IMAGE = (
             r"expected XLA to find the \S{0,100}ptxas of the locked nvidia-cuda-nvcc",
         ),
         cause="XLA does not find ptxas, NVIDIA's assembler, without which it compiles nothing for a GPU.",
-        fix="Install the nvidia-cuda-nvcc wheel of the lock, and put its bin folder on PATH.",
+        fix="Install the nvidia-cuda-nvcc wheel of TensorFlow's CUDA version, and put its bin folder on PATH.",
         source="tensorflow/tensorflow#60737, wutzebaer/tensorflow-5090#3",
     ),
     KnownIssue(

@@ -163,7 +163,7 @@ MODELS = (
         ),
         cause="The installed Keras is not the expected one: Keras 3 with a release up to 2.15, which needs Keras 2, "
         "or with a program that was written for Keras 2; a Keras that is older than TensorFlow; or none.",
-        fix="Install the Keras version of the lock; up to 2.15 it is of TensorFlow's own minor version. For a program "
+        fix="Install Keras of TensorFlow's own minor version up to 2.15, Keras 3 from 2.16 on. For a program "
         "that needs Keras 2 on TensorFlow 2.16 or later, install tf-keras of the same minor version and set "
         "TF_USE_LEGACY_KERAS=1.",
         source="keras-team/keras#18141, keras-team/keras#18593, keras-team/keras#15175",

@@ -14,7 +14,7 @@ from tfimg.cli.output.streams import fold, print_styled, read_text
 from tfimg.cli.output.tables import print_rows
 from tfimg.cli.values import complete_identifiers
 from tfimg.core.errors import EngineUnavailable, NoAccelerator, UsageError
-from tfimg.core.text import format_size
+from tfimg.core.text import format_size, quote_argument
 from tfimg.engine.interface import Engine
 from tfimg.host.doctor import HostFinding
 from tfimg.host.nvidia_smi import INPUT_HELP, NvidiaSmi, parse_nvidia_smi
@@ -81,6 +81,12 @@ class Which(Command, VersionOptions, RepositoryOptions):
         smi = context.services.survey("").smi
         if isinstance(smi, NvidiaSmi):
             return smi
+        if named := self.gpu or self.driver:  # one without the other
+            given, other, noun = ("gpu", "driver", "driver") if self.gpu else ("driver", "gpu", "GPU")
+            raise UsageError(
+                f"--{given} needs --{other}: {smi.what}",
+                next_step=f"For any {noun}: `tfimg resolve --{given} {quote_argument(named)}`.",
+            )
         raise NoAccelerator(
             f"Cannot read the GPUs of this machine: {smi.what}",
             next_step=f"{smi.next_step} For another machine, record `nvidia-smi` there and give it as --nvidia-smi "
