@@ -9,20 +9,28 @@ from dataclasses import replace
 from datetime import date
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from packaging.version import Version
 
 from support.cases import cases
 from support.cli import CliResult
+from support.http_server import AnyMethod, Server, serving
 from support.matrix_edits import GOOD
 from support.package_index import HTML, JSON, File, PackageIndex, package_index
 from support.surveys import matching_survey
 from tfimg.cli import main
 from tfimg.core.cancellation import map_in_threads
 from tfimg.core.errors import NetworkError
-from tfimg.index.client import BUILD_INFO, MAX_SOURCE, Index, IndexedWheel
+from tfimg.index.client import (
+    BUILD_INFO,
+    MAX_SOURCE,
+    Index,
+    IndexedWheel,
+    make_environment,
+    select_requirements,
+)
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.survey import IndexSurvey, TensorFlowWheel
@@ -119,16 +127,60 @@ def test_links_are_read_as_servers_write_them(link: str, index_server: PackageIn
     assert wheel.url.startswith(f"{index_server.url}/files/thing-1.0")
 
 
-def test_a_source_is_read_with_its_day_and_its_size(index_server: PackageIndex, index: Index) -> None:
+def test_a_source_is_read_with_its_day_its_size_its_hash_and_its_pythons(
+    index_server: PackageIndex, index: Index
+) -> None:
+    stated = {"upload-time": "2024-03-08T23:59:59Z", "size": 700, "requires-python": ">=3.9"}
     files = [
-        {"filename": "thing-1.0.tar.gz", "url": "a", "upload-time": "2024-03-08T23:59:59Z", "size": 700},
-        {"filename": "thing-1.1.tar.gz", "url": "b", "size": -1},
+        {"filename": "thing-1.0.tar.gz", "url": "a", "hashes": {"md5": "0" * 32, "sha256": "0a" * 32}, **stated},
+        {"filename": "thing-1.1.tar.gz", "url": "b", "size": -1, "hashes": {"sha256": "0A" * 32}, "requires-python": 3},
     ]
     page = {"meta": {"api-version": "1.1"}, "name": "thing", "files": files}
     index_server.answers["/simple/thing/"] = (200, JSON, json.dumps(page).encode())
     first, second = index.read_project("thing").sources
     assert (str(first.version), first.uploaded, first.max_size) == ("1.0", date(2024, 3, 8), 700)
-    assert (second.uploaded, second.max_size) == (None, MAX_SOURCE)
+    assert (first.sha256, first.requires_python) == ("0a" * 32, ">=3.9")
+    assert (second.uploaded, second.max_size, second.sha256, second.requires_python) == (None, MAX_SOURCE, None, None)
+
+
+def test_the_wheel_of_a_lock_is_the_one_with_its_hash_else_those_without_one(
+    index_server: PackageIndex, index: Index
+) -> None:
+    listed = {"cp310": "0a" * 32, "cp311": "0b" * 32, "cp312": None}
+    files = [File(f"thing-1.0-{tag}-{tag}-any.whl", sha256=sha256) for tag, sha256 in listed.items()]
+    index_server.files["thing"] = [*files, File("thing-1.1-py3-none-any.whl", sha256="0a" * 32, yanked=True)]
+    for version, sha256, name in (
+        ("1.0", "0b" * 32, "thing-1.0-cp311"), ("1.0", "0c" * 32, "thing-1.0-cp312"), ("1.1", "0a" * 32, "thing-1.1"),
+    ):  # fmt: skip
+        assert [one.filename[: len(name)] for one in index.find_wheels("thing", version, sha256)] == [name]
+    assert index.find_wheels("thing", "1.1", "0c" * 32) == []
+
+
+class _AcceptingHandler(AnyMethod):
+    def answer(self) -> None:
+        accepted = cast("Server", self.server).subject
+        accepted += [self.path, self.headers["Accept"]]
+        self.reply(200, {"Content-Type": JSON}, b'{"meta": {"api-version": "1.0"}, "name": "thing", "files": []}')
+
+
+def test_an_index_is_asked_for_a_page_in_json_first() -> None:
+    accepted: list[str] = []
+    with serving(_AcceptingHandler, accepted) as address:
+        assert Index(f"http://{address}", attempts=1).wheels("thing") == ()
+    path, forms = accepted
+    assert (path, forms.split(",")[0]) == ("/thing/", JSON)
+    assert "text/html;q=0." in forms.replace(" ", "")
+
+
+def test_the_markers_of_a_requirement_are_those_of_cpython_on_linux() -> None:
+    markers = {
+        "python_version": "3.11", "python_full_version": "3.11.0", "platform_machine": "aarch64",
+        "platform_system": "Linux", "sys_platform": "linux", "os_name": "posix", "implementation_name": "cpython",
+        "platform_python_implementation": "CPython", "extra": "gpu",
+    }  # fmt: skip
+    requires = [f"{name.replace('_', '-')}; {name} == '{value}'" for name, value in markers.items()]
+    found = select_requirements(requires, make_environment("3.11", "aarch64", extra="gpu"))
+    assert list(found) == [name.replace("_", "-") for name in markers]
 
 
 @pytest.mark.parametrize(

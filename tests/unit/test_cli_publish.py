@@ -339,6 +339,8 @@ def test_the_history_of_a_tag_is_what_trusted_keys_signed(
     first = ended.documents[0]
     assert (first["publisher"], first["signer"]) == ("me", OURS.verifying_key.identifier)
     assert {"tag": "2.15", "previous": old} in first["tags"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", first["time"])
+    assert {name for name in first if "time" in name.lower()} == {"time"}
     for words in ([f"{REPOSITORY}:2.15"], [REPOSITORY, "2.15"], [REPOSITORY, "--plain-http", "2.15"]):
         rows = [line.split() for line in history(*words).succeeded().lines]
         assert rows[0] == ["TIME", "WHAT", "DIGEST", "BY", "WHY"]

@@ -1,7 +1,9 @@
 """The host's network: BuildKit secrets and variables, and the transport of package indexes and registries."""
 
+import gzip
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +23,12 @@ from tfimg.index.network import (
     MAX_STEP_BYTES,
     DirectSession,
     HostNetwork,
+    LimitExceeded,
     Place,
     find_named_place,
     find_place,
     parse_pip_settings,
+    read_chunks,
     read_host_network,
     read_pip_settings,
     retry_request,
@@ -110,6 +114,11 @@ def test_odd_characters_survive_the_shell(value: str) -> None:
     script = env["TFIMG_NETWORK_SECRET"] + 'printf "%s\\0%s" "$HTTPS_PROXY" "$AFTER"'
     done = subprocess.run(["sh", "-euc", script], capture_output=True, check=True)
     assert done.stdout.decode() == f"{value}\0x"
+
+
+def test_uv_gets_no_bundle_of_certificates_where_there_is_none() -> None:
+    network = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
+    assert network.environment({"LANG": "C", "UV_INDEX_STRATEGY": "x"}) == {"LANG": "C", "UV_INDEX_STRATEGY": "x"}
 
 
 def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
@@ -253,6 +262,7 @@ def test_a_host_behind_a_proxy_is_where_its_text_says(place: Place, hosts: str) 
 
 
 LARGE = bytes(range(256)) * (3 * MAX_STEP_BYTES // 256)
+PACKED = gzip.compress(LARGE)
 
 
 class _Handler(AnyMethod):
@@ -262,6 +272,12 @@ class _Handler(AnyMethod):
             self.reply(statuses.pop(0), {}, b"")
         elif self.path == "/large":
             self.reply(200, {}, LARGE)
+        elif self.path == "/packed":
+            self.reply(200, {"Content-Encoding": "gzip"}, PACKED)
+        elif self.path == "/slow":
+            self.reply(200, {"Content-Length": "2"}, b"1")
+            time.sleep(0.4)
+            self.wfile.write(b"2")
         else:
             self.reply(302, {"Location": "/large", "Set-Cookie": "a=b; Path=/"}, b"elsewhere")
 
@@ -283,6 +299,19 @@ def test_a_body_has_a_largest_size(address: str) -> None:
         assert read_body(session.get(f"{address}/large", stream=True), len(LARGE)) == LARGE
         with pytest.raises(ValueError, match=f"^it has more than {len(LARGE) - 1} bytes$"):
             read_body(session.get(f"{address}/large", stream=True), len(LARGE) - 1)
+
+
+def test_a_body_is_as_it_arrives_and_unpacked_on_demand(address: str) -> None:
+    with DirectSession() as session:
+        for options, body in (({}, PACKED), ({"decode": True}, LARGE)):
+            response = session.get(f"{address}/packed", stream=True)
+            assert b"".join(read_chunks(response, 60, 1, **options)) == body
+
+
+def test_a_body_that_comes_too_slowly_is_an_error_with_its_limit(address: str) -> None:
+    with DirectSession() as session, pytest.raises(LimitExceeded, match=r"^it has sent 2 bytes in") as caught:
+        list(read_chunks(session.get(f"{address}/slow", stream=True), 0.2, 1000))
+    assert caught.value.seconds == 0.2
 
 
 def test_no_redirect_is_followed_and_no_cookie_kept(address: str) -> None:

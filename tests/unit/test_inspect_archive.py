@@ -418,6 +418,21 @@ def test_a_target_that_is_no_place_for_an_image_is_refused(registry: Line, tmp_p
     assert list((tmp_path / "home").iterdir()) == [tmp_path / "home/letter"]
 
 
+@pytest.mark.parametrize("name", ["new", "image.tar", "old"])
+def test_a_place_that_only_others_may_write_to_is_refused(
+    registry: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "old").mkdir()
+    closed = tmp_path / "old" if name == "old" else tmp_path
+    monkeypatch.setattr(os, "access", lambda path, mode: (Path(path), mode) != (closed, os.W_OK))  # root may everywhere
+    message = (
+        f"The image cannot be saved as {tmp_path / name}: you may not write there. Name a new folder, or a new file "
+        "that ends in .tar, in a folder that you may write to."
+    )
+    with pytest.raises(FileError, match=exactly(message)):
+        save_layout(collect(registry), tmp_path / name)
+
+
 class Disk(NamedTuple):
     free: int
 
@@ -556,6 +571,29 @@ def test_a_tar_that_breaks_off_is_refused(registry: Line, tmp_path: Path) -> Non
         (tmp_path / "x.tar").write_bytes(content[:cut])
         with pytest.raises(FileError, match=why):
             _ = LayoutRegistry(tmp_path / "x.tar").digest
+
+
+def test_a_tar_without_its_end_is_read_if_every_file_is_whole(registry: Line, tmp_path: Path) -> None:
+    content, size = b"".join(collect(registry).stream()), collect(registry).files[-1].size
+    end = content.index(b"index.json") + 512 + size
+    (tmp_path / "x.tar").write_bytes(content[:end])
+    assert LayoutRegistry(tmp_path / "x.tar").tag == TAG
+    (tmp_path / "x.tar").write_bytes(content[: end - 1])
+    with pytest.raises(FileError, match=r"'index\.json' breaks off"):
+        LayoutRegistry(tmp_path / "x.tar")
+
+
+def test_what_a_layout_lacks_is_not_found(saved: Saved) -> None:
+    layout = LayoutRegistry(saved.path)
+    assert (layout.find("2.99"), layout.find(f"sha256:{'0' * 64}")) == (None, None)
+
+
+def test_a_manifest_that_does_not_state_its_type_has_that_of_its_entry(saved: Saved) -> None:
+    """The field is optional (image specification, manifest.md)."""
+    content, kind = b'{"schemaVersion": 2}', "application/vnd.docker.distribution.manifest.v2+json"
+    saved.change({f"blobs/sha256/{digest_of(content)[7:]}": content})
+    layout = saved.change_index(digest=digest_of(content), size=len(content), mediaType=kind)
+    assert layout.find(layout.digest) == Manifest(media_type=kind, content=content)
 
 
 DAMAGED = "is damaged, or was changed: {}. Do not use it; get it again from its source."

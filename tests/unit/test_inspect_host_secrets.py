@@ -91,10 +91,12 @@ def test_a_proxy_at_an_address_counts_with_its_port(tmp_path: Path) -> None:
 def test_passwords_of_netrc_and_of_apt_are_secrets(tmp_path: Path) -> None:
     write(tmp_path, "netrc", "machine r.corp.test\n login ann\n password pw-7c1e-netrc\n")
     write(tmp_path, "etc/apt/auth.conf.d/90.conf", "machine https://deb.corp.test/x login bob password short\n")
-    assert secret_kinds("x pw-7c1e-netrc", root=tmp_path) == {"credential"}
+    assert kinds("x pw-7c1e-netrc", root=tmp_path) == {("credential", "a secret of netrc")}
     assert secret_kinds("bob:short", root=tmp_path) == {"credential"}
     assert kinds("short bob ann", root=tmp_path) == set()
-    assert secret_kinds("deb.corp.test r.corp.test", root=tmp_path) == {"index"}
+    assert (
+        kinds("deb.corp.test", root=tmp_path) == kinds("r.corp.test", root=tmp_path) == {("index", "the host of netrc")}
+    )
 
 
 def test_apts_proxy_and_sources_are_secrets(tmp_path: Path) -> None:
@@ -211,7 +213,7 @@ def test_names_and_words_that_occur_everywhere_are_not_secrets(tmp_path: Path, e
     assert kinds("tensorflow password user:password disabled u:pw pw", root=tmp_path, environ=environ) == set()
 
 
-@pytest.mark.parametrize("user", ["tok-7c1e-abc", "abcdefghijklmnopqrst"])
+@pytest.mark.parametrize("user", ["tok-7c1e-abc", "tok-7c1e-abc:", "abcdefghijklmnopqrst"])
 def test_a_token_in_the_place_of_a_user_is_a_secret(tmp_path: Path, user: str) -> None:
     assert secret_kinds(user, root=tmp_path, environ={"URL": f"git+https://{user}@git.test/x"}) == {"credential"}
 
@@ -251,7 +253,7 @@ def test_an_encrypted_key_is_found_as_it_is(tmp_path: Path, stored: str) -> None
     assert kinds(text[:200], root=tmp_path, environ=environ) == set()
 
 
-@pytest.mark.parametrize("place", ["environment", "client", "docker", "password"])
+@pytest.mark.parametrize("place", ["environment", "client", "docker", "home", "variable", "password"])
 def test_private_keys_are_collected_where_a_build_may_reach_them(tmp_path: Path, place: str) -> None:
     text = KEYS["ec"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     write(tmp_path, "client.pem", text)
@@ -260,6 +262,11 @@ def test_private_keys_are_collected_where_a_build_may_reach_them(tmp_path: Path,
         write(tmp_path, "etc/pip.conf", f"[global]\nclient_cert = {tmp_path}/client.pem\n")
     elif place == "docker":
         write(tmp_path, "etc/docker/certs.d/r.test/client.key", text)
+    elif place == "home":
+        write(tmp_path, "root/.docker/key.pem", text)
+    elif place == "variable":
+        write(tmp_path, "docker/key.pem", text)
+        environ = {"DOCKER_CERT_PATH": str(tmp_path / "docker")}
     elif place == "password":
         auth = base64.b64encode(f"_json_key:{json.dumps({'private_key': text})}".encode()).decode()
         write(tmp_path, "root/.docker/config.json", json.dumps({"auths": {"r.test": {"auth": auth}}}))

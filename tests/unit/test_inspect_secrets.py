@@ -3,6 +3,7 @@
 import base64
 import bz2
 import gzip
+import hashlib
 import io
 import itertools
 import json
@@ -21,11 +22,13 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.messages import exactly
 from support.oci_images import PACKINGS, Packing, archive, compress, export_layers
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, SecretFound
 from tfimg.inspect import secrets
 from tfimg.inspect.secrets import (
+    INPUT_BYTES,
     MAX_DEPTH,
     MAX_MATCHES,
     MAX_VALUE,
@@ -99,6 +102,12 @@ def test_base64_in_lines_is_found(line: int, before: int) -> None:
     secret = Secret(kind="private key", what="a key", value=value)
     assert {form for _, form in find(lines, secret)} == {"in base64"}
     assert find(lines.replace(b"\n", b"\\n"), secret)
+
+
+def test_thirty_bytes_are_found_in_base64_that_a_line_ends_within() -> None:
+    """Both halves of their 40 characters are searched for."""
+    text = encode(b"", TOKEN * 2)[:40]
+    assert find(text[:30] + b"\n" + text[30:], password((TOKEN * 2)[:30])) == [(0, "in base64")]
 
 
 def test_bytes_that_are_no_text_are_found() -> None:
@@ -444,15 +453,29 @@ def test_a_secret_is_not_printed_and_a_file_s_name_cannot_write_to_a_terminal() 
     assert "layer 0/layer.tar srv/…: the host of UV_INDEX, as it is" in printed
 
 
-def test_memory_does_not_grow_with_a_layer() -> None:
-    """64 MiB of one layer, in pieces as an engine would send them; a window is one."""
-    content = compress(archive({"big": bytes(64 << 20), "end": TOKEN.encode()}), "zstd")
+NOISE = hashlib.shake_256(b"a").digest
+"""Bytes that no compression makes smaller."""
+LARGE: dict[str, Callable[[], bytes]] = {
+    "small packed": lambda: compress(archive({"a": TOKEN.encode(), "big": bytes(64 << 20)}), "zstd"),
+    "matches": lambda: compress(archive({"a": TOKEN.encode() * 2 * MAX_MATCHES, "big": bytes(64 << 20)}), "zstd"),
+    "no archive": lambda: TOKEN.encode() + NOISE(48 << 20),
+    "large packed": lambda: compress(archive({"a": TOKEN.encode(), "big": NOISE(48 << 20)}), "zstd"),
+    # A skippable frame that ends three bytes before the first read.
+    "after a frame": lambda: b"\x50\x2a\x4d\x18\xf5\xff\0\0" + bytes(INPUT_BYTES - 11) + LARGE["large packed"](),
+    "after padding": lambda: compress(b"", "zstd") + bytes(2 * INPUT_BYTES) + LARGE["large packed"](),
+}
+
+
+@pytest.mark.parametrize("make", LARGE.values(), ids=LARGE)
+def test_memory_does_not_grow_with_a_layer(make: Callable[[], bytes]) -> None:
+    """A layer in pieces as an engine would send them; a window is one MiB."""
+    content = make()
     pieces = (content[at : at + 65536] for at in range(0, len(content), 65536))
     tracemalloc.start()
-    (finding,) = search_layer(pieces, Search(SECRETS), Budget(Limits()), lambda _: None)
+    found = search_layer(pieces, Search(SECRETS), Budget(Limits()), lambda _: None)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert finding.path == "end"
+    assert found[-1].kind == "credential"
     assert peak < 32 << 20
 
 
@@ -479,6 +502,13 @@ def test_an_export_that_is_incomplete_is_a_finding(export: bytes, why: str) -> N
     finding = scan_export(iter([export]), SECRETS)[-1]
     assert finding.kind == "unread"
     assert finding.what.startswith(f"the engine's export cannot be read: {why}")
+    assert (finding.place, finding.path, finding.digest) == ("document", "", "")
+
+
+def test_what_is_outside_every_file_of_a_layer_has_no_path() -> None:
+    unread, found = scan(f"no archive: {TOKEN}".encode() * 99)
+    assert (unread.kind, unread.path) == ("unread", "")
+    assert (found.place, found.path, found.kind, found.digest) == ("layer", "", "credential", "0/layer.tar")
 
 
 def test_findings_end_a_publication() -> None:
@@ -493,5 +523,15 @@ def test_findings_end_a_publication() -> None:
     with pytest.raises(SecretFound, match=r"2 secrets:\n  environment .*A: .*\n") as caught:
         require_clean("image", found)
     assert len(caught.value.details["findings"]) == 2  # type: ignore[arg-type]
-    with pytest.raises(SecretFound, match=r"image contains 1 secret and 1 part that cannot be read completely:\n"):
-        require_clean("image", [ordinary, replace(ordinary, kind="unread")])
+    message = (
+        "image contains 1 secret and 2 parts that cannot be read completely:\n"
+        "  layer usr/bin/openssl: a secret\n"
+        "  layer usr/bin/openssl: a secret\n"
+        "  layer usr/bin/openssl: a secret\n"
+        "Remove it from its source and build again: a file that a later layer deletes is still in the image. Replace a "
+        "secret that was already published. A password of ordinary words occurs in public files too: choose a random "
+        "one. A part that cannot be read may contain secrets: build its layer as a tar archive, compressed with gzip "
+        "or zstd."
+    )
+    with pytest.raises(SecretFound, match=exactly(message)):
+        require_clean("image", [ordinary, *[replace(ordinary, kind="unread")] * 2])

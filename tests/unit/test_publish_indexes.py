@@ -5,6 +5,8 @@ from copy import deepcopy
 import pytest
 
 from support.memory_registry import MemoryRegistry
+from support.messages import exactly
+from support.oci_images import put_image, put_index
 from support.published_images import Killed, Mortal
 from support.publisher import CPU, Machine
 from support.signing import THEIRS
@@ -13,7 +15,7 @@ from tfimg.attestations.verify import verify
 from tfimg.core.errors import NetworkError, TagImmutable, TamperedError, UsageError, WithdrawnError
 from tfimg.core.events import Event, WarningEvent
 from tfimg.publish.indexes import find_platform_image, list_images, list_platform_tags, make_index, update_indexes
-from tfimg.registry.documents import Manifest
+from tfimg.registry.documents import DISCARD, Manifest
 
 ARM = f"{CPU}-arm64"
 SHARED = (CPU, "2.15.1", "2.15")
@@ -244,6 +246,29 @@ def test_an_index_that_lies_is_refused_by_name(machine: Machine, registry: Memor
     for reference, name in (("2.15", ":2.15"), (swapped.digest, f"@{swapped.digest}")):
         with pytest.raises(TamperedError, match=f"{name} {says}"):
             find_platform_image(registry, reference, "linux/amd64")
+
+
+def test_an_index_of_different_images_is_refused_and_each_is_named() -> None:
+    registry = MemoryRegistry()
+    (amd64, arm64), names = ("linux/amd64", "linux/arm64"), (CPU, ARM, "2.16.1-cpu-py3.11-arm64", None)
+    first, second, other, unknown = (
+        put_image(
+            registry, None, [{"name": str(name).encode()}], platform=platform,
+            config={"Labels": {"tfimg.identifier": name} if name else {}},
+        )
+        for name, platform in zip(names, (amd64, *[arm64] * 3), strict=True)
+    )  # fmt: skip
+    put_index(registry, "2.15", {amd64: first, arm64: second})
+    assert find_platform_image(registry, "2.15", "linux/amd64") == (first.digest, amd64)
+    assert find_platform_image(registry, "2.15", None, default="linux/arm64") == (second.digest, arm64)
+    for image, named in ((other, "2.16.1-cpu-py3.11"), (unknown, "an unknown image")):
+        put_index(registry, "2.15", {amd64: first, arm64: image})
+        message = (
+            f"{registry.repository}:2.15 is not a valid index of platforms: the index mixes different images: "
+            f"'{CPU}' for linux/amd64, '{named}' for linux/arm64. {DISCARD}"
+        )
+        with pytest.raises(TamperedError, match=exactly(message)):
+            find_platform_image(registry, "2.15", "linux/amd64")
 
 
 def test_an_update_says_what_changed(machine: Machine, registry: MemoryRegistry) -> None:

@@ -433,7 +433,7 @@ def search_document(content: bytes, search: Search) -> Sequence[SecretFinding] |
         return None
     found: dict[SecretFinding, None] = {}
     for path, text in _list_texts(document, ()):
-        for match in search.matches(text.encode("utf-8", "surrogatepass")):
+        for match in search.matches(text.encode()):
             found[_make_finding(match, *_locate(path, text))] = None
     known = {(finding.kind, finding.what) for finding in found}
     for match in search.matches(content):

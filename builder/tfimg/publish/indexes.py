@@ -183,14 +183,12 @@ class PlatformTags:
         if tag == find_platform_tag(tag, PLATFORMS[-1]) or manifest.media_type in documents.INDEXES:
             return manifest  # no tag that platforms share
         images = {DEFAULT: manifest}
-        outcomes = None
         for platform in PLATFORMS[1:]:
             own = find_platform_tag(tag, platform)
             other = self.registry.find(own)
             if other is None or other.media_type in documents.INDEXES:
                 continue
-            outcomes = self._read(manifest.digest).outcomes if outcomes is None else outcomes
-            statements = self._read(other.digest)
+            outcomes, statements = self._read(manifest.digest).outcomes, self._read(other.digest)
             is_counterpart = (
                 bool(outcomes and statements.outcomes)
                 and statements.outcomes[0].identifier == find_platform_tag(outcomes[0].identifier, platform)
