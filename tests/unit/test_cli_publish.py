@@ -413,7 +413,10 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
         assert [tag["tag"] for tag in image["tags"] if tag["verdict"] == "refuse"] == ["2.15"]
         assert (ended.code, error["exit_code"], image["status"], image["error"]) == (17, 17, "failed", "WithdrawnError")
         refused = publish(*plan)
-        why = rf"^tfimg: {REPOSITORY}@{new} was withdrawn as 2\.15 at \S+Z by me: wrong cuDNN\. Publish another build"
+        why = (
+            rf"^tfimg: {REPOSITORY}@{new} was withdrawn as 2\.15 at \S+Z by me: wrong cuDNN\. "
+            r"Publish another build, or cancel the withdrawal with --reinstate\.$"
+        )
         assert_refused(refused, code=17, says=why)
         assert "refuse" in refused.stdout
     rows = history(REPOSITORY, "2.15").succeeded().lines
