@@ -163,7 +163,7 @@ class _AcceptingHandler(AnyMethod):
         self.reply(200, {"Content-Type": JSON}, b'{"meta": {"api-version": "1.0"}, "name": "thing", "files": []}')
 
 
-def test_an_index_is_asked_for_a_page_in_json_first() -> None:
+def test_a_page_is_requested_in_json_first() -> None:
     accepted: list[str] = []
     with serving(_AcceptingHandler, accepted) as address:
         assert Index(f"http://{address}", attempts=1).wheels("thing") == ()

@@ -407,7 +407,18 @@ def test_rollback_moves_a_tag_back_and_publishing_does_not_undo_that(
     assert ended.lines[0] == f"{REPOSITORY}:2.15 points to {old} again; {new} was withdrawn for this tag."
     assert rollback("--to", old[7:19]).succeeded().stdout == f"{REPOSITORY}:2.15 points to {old} already.\n"
     assert (registry.named["2.15"], registry.named["2.15.1"]) == (old, new)
-    assert verdicts(publish("--json"))["2.15"] == "refuse"
+    for plan in ((), ("--dry-run",)):
+        ended = publish(*plan, "--json")
+        (image,), (error,) = ended.events("planned" if plan else "published"), ended.events("error")
+        assert [tag["tag"] for tag in image["tags"] if tag["verdict"] == "refuse"] == ["2.15"]
+        assert (ended.code, error["exit_code"], image["status"], image["error"]) == (17, 17, "failed", "WithdrawnError")
+        refused = publish(*plan)
+        why = (
+            rf"^tfimg: {REPOSITORY}@{new} was withdrawn as 2\.15 at \S+Z by me: wrong cuDNN\. "
+            r"Publish another build, or cancel the withdrawal with --reinstate\.$"
+        )
+        assert_refused(refused, code=17, says=why)
+        assert "refuse" in refused.stdout
     rows = history(REPOSITORY, "2.15").succeeded().lines
     assert rows[2].split()[2:] == ["withdrawal", new[7:19], "me", "wrong", "cuDNN"]
     assert "--reinstate" in rollback("--to", new[7:19]).refusal(17)
@@ -477,7 +488,7 @@ def withdraw(tfimg: CliRunner, keys: dict[str, str], twice: tuple[str, str]) -> 
 
 def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
     tfimg: CliRunner, withdraw: CliRunner, publish: CliRunner, history: CliRunner, twice: tuple[str, str],
-    keys: dict[str, str], tmp_path: Path,
+    keys: dict[str, str], engine: PushingEngine, tmp_path: Path,
 ) -> None:  # fmt: skip
     old, new = twice
     ended = withdraw("--output", str(tmp_path / "out.jsonl")).succeeded()
@@ -495,6 +506,11 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
     assert "was already withdrawn" in again.stdout
     assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert_refused(publish(), code=17, says="it leaks")
+    name = f"tfimg/tensorflow:{CPU}"
+    engine.names[name] = replace(classic := engine.names[name], digest=new)  # which a containerd store knows
+    assert_refused(publish("--dry-run"), code=17, says="it leaks")
+    assert publish("--dry-run", "--reinstate").code == 0
+    engine.names[name] = classic
     history(REPOSITORY, "--withdrawals", str(tmp_path / "all.jsonl")).succeeded()
     assert (tmp_path / "all.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert publish("--reinstate").code == 0

@@ -172,6 +172,18 @@ def test_a_withdrawal_moves_tags_back_and_everyone_refuses_the_digest(machine: M
     assert len(machine.statements(old).promotions) == 2, "one promotion for all tags that return to it"
 
 
+def test_a_tag_that_another_reason_keeps_from_a_reinstated_image_is_no_failure(machine: Machine) -> None:
+    (image,) = machine.publish(GPU).images
+    machine.withdraw(str(image.digest))
+    (refused,) = machine.publish(GPU).images
+    assert isinstance(refused.failure, WithdrawnError)
+    (image,) = machine.publish(GPU, reinstate=True).images
+    assert ({one.tag for one in image.decisions if one.verdict == "refuse"}, image.failure) == (
+        {"2.15.1-gpu", "2.15-gpu"},
+        None,
+    )
+
+
 def test_a_withdrawn_digest_is_published_only_when_it_is_reinstated(machine: Machine) -> None:
     _, new = machine.publish_builds(5, 0)
     machine.withdraw(new)

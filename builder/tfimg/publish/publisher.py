@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tfimg.attestations.envelopes import require_time
 from tfimg.attestations.keys import VerifyingKey
 from tfimg.attestations.policy import Policy
-from tfimg.attestations.promotions import ImageStatements, TagMove, read_image_statements
+from tfimg.attestations.promotions import ImageStatements, TagMove, read_image_statements, withdrawn_error
 from tfimg.core import errors, events
 from tfimg.core.levels import Level
 from tfimg.core.text import list_first
@@ -77,6 +77,19 @@ class TagDecider:
             self._statements[digest] = read_image_statements(self.registry, digest, self.trusted)
         return self._statements[digest]
 
+    def find_withdrawal(self, decisions: Sequence[tags.Decision], digest: str | None) -> errors.WithdrawnError | None:
+        """Return the error for tags that are refused because the image was withdrawn; None without such a tag."""
+        if digest is None or self.reinstate:
+            return None
+        name, known = self.registry.repository, self.statements(digest)
+        refused = (one.tag for one in decisions if one.verdict == "refuse")
+        if not (withdrawals := [signed for tag in refused for signed in known.in_force(name, tag)]):
+            return None
+        error = withdrawn_error(withdrawals[0].predicate, image=f"{name}@{digest}")
+        return errors.WithdrawnError(
+            f"{error.what.rstrip('.')}.", next_step="Publish another build, or cancel the withdrawal with --reinstate."
+        )
+
     def _read_image(self, manifest: Manifest) -> tags.TaggedImage:
         if manifest.digest not in self._images:
             self._images[manifest.digest] = (
@@ -117,7 +130,7 @@ class PublishResult:
 
 
 def promote(images: Sequence[SentImage], session: PublishSession) -> list[PublishResult]:
-    """Promote images and return their results; a `failure` is why the exact tags of an image could not be moved.
+    """Promote images and return their results; a `failure` is why tags of an image could not be moved.
 
     Exact tags are moved image by image, then the aliases of all images together. Raises `TagConflict` for an alias that
     another publisher moved, `TagImmutable`, `PublicationIncomplete`, and what `require_level` and the registry raise.
@@ -134,6 +147,7 @@ def promote(images: Sequence[SentImage], session: PublishSession) -> list[Publis
             try:
                 with stage(session.on_event, f"{image.job.identifier}: move exact tags"):
                     decisions = _promote_exact_tags(image, session, decider)
+                failure = decider.find_withdrawal(decisions, image.digest)
             except (errors.TagConflict, errors.TagImmutable, errors.WithdrawnError) as error:
                 failure = error
             decided += [(image, decision) for decision in decisions]
@@ -258,9 +272,10 @@ class Publisher:
 
     def plan(
         self, specs: Sequence[ImageSpec], decider: TagDecider, on_event: events.OnEvent = events.ignore
-    ) -> tuple[PublishResult, ...]:
+    ) -> Publication:
         """Return what publishing would do. Raises `ResolutionError` if the engine has none of the images."""
-        return tuple(plan_job(job, decider) for job in self._jobs(specs, self._find_images(specs, on_event)))
+        jobs = self._jobs(specs, self._find_images(specs, on_event))
+        return Publication(images=tuple(plan_job(job, decider) for job in jobs), candidates=())
 
     @cached_property
     def _validator(self) -> Validator:
@@ -346,10 +361,13 @@ def plan_job(job: PublishJob, decider: TagDecider) -> PublishResult:
     is_tagged = published is not None and published is tagged
     release = tags.read_release(registry, published) if published else None
     digest = published.digest if published else None
+    decisions = decider.decide(job.tags(digest), digest=digest, release=release or job.release, level=job.level)
+    failure = decider.find_withdrawal(decisions, digest)
     return PublishResult(
         identifier=job.identifier,
-        status="unchanged" if is_tagged else "planned",
-        decisions=decider.decide(job.tags(digest), digest=digest, release=release or job.release, level=job.level),
+        status="failed" if failure else "unchanged" if is_tagged else "planned",
+        decisions=decisions,
         digest=digest,
         level=job.level,
+        failure=failure,
     )

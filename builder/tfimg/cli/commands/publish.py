@@ -181,7 +181,10 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
     def _print_plan(
         self, context: Context, publisher: Publisher, target: Reference, specs: Sequence[ImageSpec]
     ) -> None:
-        """Print what publishing would do. It needs no private key: the public half of the pair is enough."""
+        """Print what publishing would do. It needs no private key: the public half of the pair is enough.
+
+        Raises `WithdrawnError` and `PublicationIncomplete` for tags that publishing would refuse with these.
+        """
         environ = context.services.environ
         own = self.own_public_key(environ)
         trusted = (*([own] if own else []), *self.trusted_keys(environ))
@@ -192,8 +195,9 @@ class Publish(Command, RepositoryOptions, SigningOptions, LevelOptions, Reinstat
         registry = PlatformTags(self.open_registry(context.services, target), trusted)
         decider = TagDecider(registry, trusted, self.read_image_policy(publisher.project), self.reinstate)
         with render_events(context, title="publish") as on_event:
-            results = publisher.plan(specs, decider, on_event)
-        _print_results(context, results, event="planned")
+            plan = publisher.plan(specs, decider, on_event)
+        _print_results(context, plan.images, event="planned")
+        plan.raise_for_failures()
 
 
 def _find_missing_variant(patterns: Sequence[str], known: Sequence[ImageSpec]) -> str | None:
