@@ -102,6 +102,7 @@ tensorflow-probability 0.24.0 2024-03-12
 onnxruntime-gpu 1.17.1 2024-02-26
 torch 2.0.1 2023-05-08 nvidia-cudnn-cu11==8.5.0
 torch 2.2.1 2024-02-22 nvidia-cudnn-cu12==8.9.2.26
+xgboost 2.1.1 2024-03-01 nvidia-cudnn-cu12==8.9.2.26
 nvidia-cudnn-cu11 8.5.0 2023-01-01
 nvidia-cudnn-cu12 8.9.2.26 2023-06-01
 """

@@ -313,6 +313,9 @@ def test_an_image_for_cpu_takes_no_library_of_cuda(project: Project) -> None:
         "Write torch==2.2.1+cpu, the build for CPU, put its wheel of https://download.pytorch.org/whl/cpu into a "
         "folder and add --find-links FOLDER; or build two images."
     )
+    with pytest.raises(RequirementConflict) as refused:
+        project.locks.add_packages(project.spec(IMAGE), ["xgboost"])
+    assert refused.value.next_step == "Take xgboost-cpu in place of xgboost; or build two images."
 
 
 def test_a_plan_names_what_is_for_cuda(project: Project) -> None:

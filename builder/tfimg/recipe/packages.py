@@ -186,7 +186,7 @@ _LIBRARY = re.compile(r"(nvidia-[a-z0-9-]+?)-cu(\d\d)")
 _BUILD = re.compile(r"cupy-cuda\d+x|jax-cuda\d+-p.*|onnxruntime-gpu|triton|faiss-gpu(-cu\d+)?")
 """Builds of other packages for CUDA, which bring libraries of their own or need them."""
 
-CPU_BUILDS: Mapping[str, str] = {"faiss-gpu": "faiss-cpu", "onnxruntime-gpu": "onnxruntime"}
+CPU_BUILDS: Mapping[str, str] = {"faiss-gpu": "faiss-cpu", "onnxruntime-gpu": "onnxruntime", "xgboost": "xgboost-cpu"}
 """Package for CUDA → the one for CPUs of the same project."""
 
 TORCH = ("torch", "torchvision", "torchaudio")

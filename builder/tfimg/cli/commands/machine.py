@@ -85,7 +85,7 @@ class Which(Command, VersionOptions, RepositoryOptions):
             given, other, noun = ("gpu", "driver", "driver") if self.gpu else ("driver", "gpu", "GPU")
             raise UsageError(
                 f"--{given} needs --{other}: {smi.what}",
-                next_step=f"For any {noun}: `tfimg resolve --{given} {quote_argument(named)}`.",
+                next_step=f"For any {noun}: `tfimg resolve {quote_argument(f'--{given}')} {quote_argument(named)}`.",
             )
         raise NoAccelerator(
             f"Cannot read the GPUs of this machine: {smi.what}",
