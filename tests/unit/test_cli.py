@@ -718,7 +718,7 @@ def test_without_a_home_or_state_folder_commands_work_or_say_which_folder(
         said = tfimg(*line.split(), **closed)
         assert said.code == 2
         assert f"tfimg: The state folder {folder}/state cannot be used: {folder}" in said.stderr
-        assert said.stderr.endswith(" Correct its permissions, or name another folder in TFIMG_STATE.\n")
+        assert said.stderr.endswith(" Make it this user's, or name another folder in TFIMG_STATE.\n")
     assert list(engine.names) == ["tf:x"], "nothing was built"
 
 

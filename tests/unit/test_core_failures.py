@@ -155,8 +155,9 @@ def test_an_exception_of_a_library_becomes_an_error_without_its_representation()
 def test_a_state_folder_that_refuses_writing_is_replaced_by_another_one(reason: int, tmp_path: Path) -> None:
     folders = (tmp_path / "state", tmp_path)
     refused = OSError(reason, os.strerror(reason), str(folders[0] / "batch" / "lock"))
-    step = "Make it this user's, or name another state folder with TFIMG_STATE."
-    assert to_tfimg_error(refused, folders).next_step == step
+    error = to_tfimg_error(refused, folders)
+    assert error.what.startswith(f"The state folder {folders[0]} cannot be used: {refused.filename}: ")
+    assert error.next_step == "Make it this user's, or name another folder in TFIMG_STATE."
     refused.filename = str(tmp_path / "state-of-others")
     assert "TFIMG_STATE" not in str(to_tfimg_error(refused, folders))
     missing = FileNotFoundError(errno.ENOENT, "No such file or directory", str(folders[0] / "lock"))

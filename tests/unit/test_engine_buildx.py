@@ -163,8 +163,8 @@ DEBIAN = (
     "[stage-11 24/30] RUN --mount=type=bind,source=build,target=/build     --mount=type=secret,id=ca "
     "--mount=type=secret,id=network --mount=type=secret,id=netrc     sh /build/debian libgl libfoo.bar"
 )
-APT_LISTS = """Get:1 http://deb.debian.org/debian bookworm InRelease [151 kB]
-Get:2 http://deb.debian.org/debian bookworm-updates InRelease [55.4 kB]
+APT_LISTS = """Get:1 http://mirror.example/debian bookworm InRelease [151 kB]
+Get:2 http://mirror.example/debian bookworm-updates InRelease [55.4 kB]
 Reading package lists..."""
 APT_VIRTUAL = """Package mail-transport-agent is a virtual package provided by:
   postfix 3.7.11-0+deb12u1

@@ -7,7 +7,6 @@ a command imports its own module, so that both start fast.
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import itertools
 import os
@@ -29,14 +28,11 @@ MAX_VALUE = 200
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
-"""Errors of a folder that cannot be written to, or that cannot be made."""
-
 SILENT_SECONDS = 1.0
 """Time after an interruption from which on a terminal shows that the program is stopping."""
 
-_interrupts = 0
-"""Signals that interrupted the program: a library may have turned an interruption into another error."""
+_interrupted = False
+"""Whether a signal interrupted the program: a library may have turned the interruption into another error."""
 
 
 def entrypoint() -> NoReturn:
@@ -62,7 +58,7 @@ def entrypoint() -> NoReturn:
         code = code or _report(_translate(error, os.environ))
         _leave_stdout()
     _exit_on_signals(code)
-    if _interrupts:  # else Python would wait for threads that wait for a server, and a signal meanwhile would kill it
+    if _interrupted:  # else Python would wait for threads that wait for a server, and a signal meanwhile would kill it
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
@@ -77,14 +73,14 @@ def _exit_on_signals(code: int) -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     # All signals take the path of KeyboardInterrupt, so that every stage cleans up.
-    global _interrupts
-    if sys.stderr.isatty() and not _interrupts:
+    global _interrupted
+    if sys.stderr.isatty() and not _interrupted:
         import threading
 
         notice = threading.Timer(SILENT_SECONDS, print, ["Stopping what runs"], {"file": sys.stderr, "flush": True})
         notice.daemon = True
         notice.start()
-    _interrupts += 1
+    _interrupted = True
     raise KeyboardInterrupt
 
 
@@ -114,7 +110,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
                 import traceback
 
                 traceback.print_exc()
-            is_other = _interrupts and not isinstance(error, Interrupted)
+            is_other = _interrupted and not isinstance(error, Interrupted)
             return _report(Interrupted() if is_other else _translate(error, environ), argv)
 
 
@@ -122,7 +118,6 @@ def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
     """Return the error for an exception; a full disk without a file's name is that of the output, or of a folder."""
     from pathlib import Path
 
-    from tfimg.core.errors import FileError
     from tfimg.core.failures import is_full_disk, to_tfimg_error
     from tfimg.core.paths import state_folder
 
@@ -130,14 +125,7 @@ def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
     is_unnamed = isinstance(error, OSError) and error.filename is None and is_full_disk(error)
     if is_unnamed and (Path(output).is_file() or output == "/dev/full"):  # not a terminal or a pipe
         error.filename = output  # type: ignore[attr-defined]
-    state = state_folder(environ)
-    if isinstance(error, OSError) and error.errno in CLOSED and error.filename:
-        path = Path(os.fsdecode(error.filename))
-        if state in (path, *path.parents) or path in state.parents[:-1]:
-            step = "Correct its permissions, or name another folder in TFIMG_STATE."
-            reason = str(error.strerror).lower()
-            return FileError(f"The state folder {state} cannot be used: {path}: {reason}.", next_step=step)
-    return to_tfimg_error(error, [state, Path(environ.get("TMPDIR") or "/tmp")])  # noqa: S108
+    return to_tfimg_error(error, [state_folder(environ), Path(environ.get("TMPDIR") or "/tmp")])  # noqa: S108
 
 
 def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Services | None) -> int:

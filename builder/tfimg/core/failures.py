@@ -314,6 +314,9 @@ def is_full_disk(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+DENIED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+
+
 def to_tfimg_error(error: Exception, folders: Sequence[Path] = ()) -> TfimgError:
     """Convert an exception to the error that users see.
 
@@ -349,8 +352,16 @@ def to_tfimg_error(error: Exception, folders: Sequence[Path] = ()) -> TfimgError
         path = Path(os.fsdecode(named)) if named else None
         folder = path.parent if path else min(folders, key=find_free_bytes, default=Path("/tmp"))  # noqa: S108
         return disk_error(f"{path or 'A file'} cannot be written", folder)
-    step = "Check the path and its permissions, and try again."
-    is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-    if named and is_denied and any(Path(os.fsdecode(named)).is_relative_to(state) for state in folders[:1]):
-        step = "Make it this user's, or name another state folder with TFIMG_STATE."
-    return FileError(f"{named or 'A file'}: {reason.lower()}.", next_step=step)
+    if named and folders and _closes(error, Path(os.fsdecode(named)), folders[0]):
+        step = "Make it this user's, or name another folder in TFIMG_STATE."
+        return FileError(f"The state folder {folders[0]} cannot be used: {named}: {reason.lower()}.", next_step=step)
+    return FileError(
+        f"{named or 'A file'}: {reason.lower()}.", next_step="Check the path and its permissions, and try again."
+    )
+
+
+def _closes(error: OSError, path: Path, state: Path) -> bool:
+    """Return whether an error of a path means that the state folder cannot be made or written to."""
+    if path == state or path in state.parents[:-1]:
+        return error.errno in (*DENIED, errno.ENOENT)
+    return path.is_relative_to(state) and error.errno in DENIED
