@@ -113,12 +113,15 @@ class FakeEngine:
         self.tried.append(platform)
         return self.emulates or platform == self.found.platform
 
-    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
+    def list_images(
+        self, known: Mapping[str, LocalImage] = NO_IMAGES, names: Sequence[str] = ()
+    ) -> Sequence[LocalImage]:
         self.requested.append("inventory")
         self.known = known
         images: dict[str, list[str]] = {}
         for name, image in self.names.items():
-            images.setdefault(image.digest, []).append(name)
+            if not names or name in names:
+                images.setdefault(image.digest, []).append(name)
         return [_local(self.names[names[0]], names) for names in images.values()]
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:

@@ -20,6 +20,7 @@ from tfimg.core.errors import (
     BuildError,
     DiskSpaceError,
     EngineError,
+    EngineTooOld,
     EngineUnavailable,
     FileError,
     HalfTransferred,
@@ -402,6 +403,36 @@ def test_the_engine_s_own_builder_is_named_whatever_is_the_default(tmp_path: Pat
     environ = {**fake_docker(tmp_path, script), "BUILDX_BUILDER": "somebody-else-s"}
     assert DockerEngine(host="tcp://far:1", environ=environ).buildx_version() == "default"
     assert DockerEngine(host="tcp://far:1", environ=environ, builder="pod").buildx_version() == "pod"
+
+
+@pytest.mark.parametrize("changed", ["docker", ".docker/cli-plugins/docker-buildx", None])
+def test_the_version_of_buildx_is_asked_for_again_when_a_program_changes(changed: str | None, tmp_path: Path) -> None:
+    environ = fake_docker(tmp_path, "echo github.com/docker/buildx v0.13.1 x")
+    plugin = tmp_path / ".docker/cli-plugins/docker-buildx"
+    plugin.parent.mkdir(parents=True)
+    plugin.touch()
+
+    def ask(cache: Path | None = tmp_path / "cache") -> str:
+        return DockerEngine(host="tcp://far:1", environ=environ, cache=cache).buildx_version()
+
+    assert (ask(), ask()) == ("0.13.1", "0.13.1")
+    assert (tmp_path / "asked").read_text().count("version") == 1
+    assert ask(None) == "0.13.1"
+    if changed:
+        with (tmp_path / changed).open("a") as file:
+            file.write("#\n")
+    ask()
+    assert (tmp_path / "asked").read_text().count("version") == (3 if changed else 2)
+
+
+def test_a_version_of_buildx_that_is_too_old_is_refused_each_time(tmp_path: Path) -> None:
+    environ = fake_docker(tmp_path, "echo github.com/docker/buildx v0.11.2 x")
+    plugin = tmp_path / ".docker/cli-plugins/docker-buildx"
+    plugin.parent.mkdir(parents=True)
+    plugin.touch()
+    for _ in range(2):
+        with pytest.raises(EngineTooOld, match=r"docker buildx is 0\.11\.2, and builds need 0\.12\.0"):
+            DockerEngine(host="tcp://far:1", environ=environ, cache=tmp_path / "cache").buildx_version()
 
 
 @cases("engine_buildx", "cache_is_written_as_a_reference_or_as_buildx_has_it")

@@ -240,6 +240,23 @@ def test_podmans_stand_in_for_docker_prints_no_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_sockets")
+def test_docker_is_asked_for_its_host_if_a_context_is_chosen(tmp_path: Path) -> None:
+    environ = {**program(tmp_path / "bin", "docker", "echo unix:///here.sock"), "HOME": str(tmp_path)}
+    default = tmp_path / "docker.sock"
+    default.touch()
+    (tmp_path / ".docker").mkdir()
+    config = tmp_path / ".docker/config.json"
+    for text in (None, '{"auths": {}}'):
+        if text:
+            config.write_text(text)
+        assert find_hosts(environ, tmp_path) == [f"unix://{default}"]
+    assert find_hosts({**environ, "DOCKER_CONTEXT": "far"}, tmp_path) == ["unix:///here.sock"]
+    config.write_text('{"currentContext": "far"}')
+    assert find_hosts(environ, tmp_path) == ["unix:///here.sock"]
+    assert find_hosts({**environ, "DOCKER_CONFIG": str(tmp_path)}, tmp_path) == [f"unix://{default}"]
+
+
+@pytest.mark.usefixtures("no_sockets")
 def test_podman_without_its_socket(tmp_path: Path) -> None:
     environ = program(tmp_path / "bin", "podman", "exit 0")
     with pytest.raises(EngineUnavailable) as caught:

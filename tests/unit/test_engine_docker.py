@@ -5,6 +5,7 @@ import re
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -31,7 +32,7 @@ from tfimg.engine.docker import (
     require_version,
     transfer_error,
 )
-from tfimg.engine.interface import RunRequest
+from tfimg.engine.interface import LocalImage, RunRequest
 
 BLOB = f"blob sha256:{'7' * 64}"
 REMOVED = (
@@ -89,6 +90,27 @@ def test_an_image_that_lost_its_tags_differs_from_one_that_was_pulled_by_its_dig
         found = engine.list_images()
         assert [(image.names, image.by_digest) for image in found] == [((), (pulled,)), *[((), ())] * 3]
         assert engine.list_images({image.digest: replace(image, by_digest=()) for image in found}) == found
+
+
+class _Named(_Answers):
+    """An engine that says which images it was asked for."""
+
+    def answer(self) -> None:
+        if "/images/json" in self.path:
+            self.server.subject.append(parse_qs(urlsplit(self.path).query))  # type: ignore[attr-defined]
+        super().answer()
+
+
+def test_images_of_some_names_are_asked_for_alone() -> None:
+    asked: list[dict[str, list[str]]] = []
+    with serving(_Named, asked) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        digest = f"sha256:{'1' * 64}"
+        image = LocalImage(digest=digest, names=(), labels={}, content=digest, unpacked_bytes=1, compressed_bytes=None)
+        known = {digest: image}
+        assert [image.names for image in engine.list_images(known, ["a:b", "a:c"])] == [("a:b",)]
+        engine.list_images(known)
+    assert [json.loads(query.get("filters", ["{}"])[0]) for query in asked] == [{"reference": ["a:b", "a:c"]}, {}]
 
 
 class _Listing(_Answers):

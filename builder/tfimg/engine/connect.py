@@ -136,7 +136,7 @@ def connect(
     """
     failure: EngineTooOld | EngineUnavailable | None = None
     for host in _hosts(environ, state):
-        engine = DockerEngine(host=host, environ=environ)
+        engine = DockerEngine(host=host, environ=environ, cache=state / "cache")
         try:
             ask(engine)
         except EngineUnavailable as error:
@@ -191,6 +191,15 @@ def list_shared_engines() -> Iterator[str]:
     yield from hosts
 
 
+def _has_context(environ: Mapping[str, str]) -> bool:
+    """Whether a docker context is chosen, so that docker has to be asked for its host, in a tenth of a second."""
+    file = Path(environ.get("DOCKER_CONFIG") or f"{environ.get('HOME', '')}/.docker", "config.json")
+    with suppress(OSError):
+        if b'"currentContext"' in file.read_bytes():
+            return True
+    return "DOCKER_CONTEXT" in environ
+
+
 def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
     if host := environ.get("DOCKER_HOST"):
         yield host
@@ -199,9 +208,10 @@ def _hosts(environ: Mapping[str, str], state: Path) -> Iterator[str]:
     if private.pid() is not None:
         yield private.host
     host = ""
-    with suppress(CommandFailed, FileNotFoundError):
-        # Where the `docker` command itself would go: its current context. Podman's stand-in for it prints nothing.
-        host = run(["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"], env=environ).strip()
+    if _has_context(environ) or not DOCKER_SOCKET.exists():
+        with suppress(CommandFailed, FileNotFoundError):
+            # Where the `docker` command itself would go: its current context. Podman's stand-in for it prints nothing.
+            host = run(["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"], env=environ).strip()
     if host or DOCKER_SOCKET.exists():
         yield host or f"unix://{DOCKER_SOCKET}"
     if os.geteuid() != 0:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import tempfile
 import threading
@@ -27,6 +28,7 @@ from packaging.version import Version
 from tenacity import wait_random_exponential
 
 from tfimg.core import errors
+from tfimg.core.cache import make_cache_key, read_cache, write_cache
 from tfimg.core.cancellation import map_in_threads, on_cancel, raise_if_cancelled
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent
 from tfimg.core.failures import (
@@ -129,6 +131,10 @@ RUNTIME_FIELDS = (
 """Fields of the configuration that decide how a container starts (OCI image specification, config.md). Labels decide
 nothing, and engines disagree about which empty fields they report."""
 
+PLUGIN = "cli-plugins/docker-buildx"
+PLUGIN_PARENTS = ("/usr/local/lib/docker", "/usr/local/libexec/docker", "/usr/lib/docker", "/usr/libexec/docker")
+"""Where docker looks for the plugin (docker/cli, cli-plugins/manager), beside the user's own folder."""
+
 PROBE_SECONDS = 60.0  # limit of the probe, which takes a second on a busy machine
 
 Action = Literal["push", "pull"]
@@ -225,13 +231,19 @@ class DockerEngine:
     """Implements `Engine`: builds through `docker buildx`, everything else through Docker's API.
 
     `host` is such as `unix:///run/docker.sock`; `builder` is the buildx builder that builds for the engine; `context`
-    the docker context that named it.
+    the docker context that named it; `cache` the folder of what takes long to find out.
     """
 
     def __init__(
-        self, *, host: str, environ: Mapping[str, str], builder: str | None = None, context: str | None = None
+        self,
+        *,
+        host: str,
+        environ: Mapping[str, str],
+        builder: str | None = None,
+        context: str | None = None,
+        cache: Path | None = None,
     ) -> None:
-        self.host, self.builder, self.context = host, builder, context
+        self.host, self.builder, self.context, self.cache = host, builder, context, cache
         self.is_local = host.startswith("unix://")  # the engine runs on this machine
         # By name: `docker buildx use` may have made another the default, and the image would stay in there.
         self.environ = {**environ, "DOCKER_HOST": host, "BUILDX_BUILDER": builder or "default"}
@@ -294,8 +306,13 @@ class DockerEngine:
             )
         return errors.EngineUnavailable(f"No container engine answers at {self.host}: {reason}.", next_step=next_step)
 
+    @cached_property
+    def _description(self) -> dict[str, Any]:
+        """What the engine said first, of what does not change while it runs."""
+        return self.info()
+
     def get_capabilities(self) -> interface.Capabilities:
-        info = self.info()
+        info = self._description
         engine = str(info["ServerVersion"])
         if self.podman:
             raise errors.EngineCannotBuild(
@@ -319,7 +336,7 @@ class DockerEngine:
 
     def get_device_support(self) -> interface.DeviceSupport:
         """See `Engine`. It needs no buildx."""
-        info = self.info()
+        info = self._description
         devices: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
         return interface.DeviceSupport(
             host=self.host,
@@ -346,7 +363,18 @@ class DockerEngine:
 
     @cached_property
     def _buildx_version(self) -> str:
-        # Kept, since to connect and to describe the engine both need it, and it takes as long as five interpreters.
+        # Also by later runs, while the programs are the same files: to ask takes as long as five interpreters.
+        programs = _list_buildx_programs(self.environ) if self.cache else []
+        file, key = Path(self.cache or "", "buildx.json"), make_cache_key(self.environ["BUILDX_BUILDER"], *programs)
+        version = read_cache(file, key) if programs else None
+        if version is None:
+            version = self._ask_buildx_version()
+            if programs:
+                write_cache(file, key, version)
+        require_version("docker buildx is", version, OLDEST_BUILDX)
+        return str(version)
+
+    def _ask_buildx_version(self) -> str:
         try:
             words = run(["docker", "buildx", "version"], env=self.environ).split()
         except (CommandFailed, FileNotFoundError):
@@ -355,9 +383,7 @@ class DockerEngine:
                 next_step="Install your distribution's docker-buildx or docker-buildx-plugin package, or let "
                 f"{INSTALL_ENGINE} do it.",
             ) from None
-        version = words[1].removeprefix("v").partition("+")[0]
-        require_version("docker buildx is", version, OLDEST_BUILDX)
-        return version
+        return words[1].removeprefix("v").partition("+")[0]
 
     def _free_bytes(self, info: Mapping[str, Any]) -> int | None:
         if not self.is_local:
@@ -430,17 +456,18 @@ class DockerEngine:
                     clean_up(partial(container.remove, force=True, v=True))
 
     def list_images(
-        self, known: Mapping[str, interface.LocalImage] = interface.NO_IMAGES
+        self, known: Mapping[str, interface.LocalImage] = interface.NO_IMAGES, names: Sequence[str] = ()
     ) -> Sequence[interface.LocalImage]:
         """See `Engine`. The list has no layers, so each image is inspected, several at once."""
-        listed = LISTING.retry_transient(self._listed_images)
+        listed = LISTING.retry_transient(partial(self._listed_images, names))
         found = map_in_threads(partial(self._local_image, known), listed, CONCURRENT_REQUESTS)
         return [image for image in found if image]
 
-    def _listed_images(self) -> list[dict[str, Any]]:
+    def _listed_images(self, names: Sequence[str]) -> list[dict[str, Any]]:
         try:
             with self.translate_errors():
-                listed: list[dict[str, Any]] = self.client.api.images()
+                filters = {"reference": list(names)} if names else None
+                listed: list[dict[str, Any]] = self.client.api.images(filters=filters)
         except errors.EngineError as error:
             if BEING_REMOVED.search(str(error)):
                 raise TransientError(error) from None
@@ -685,6 +712,15 @@ class DockerEngine:
                     if salt is None:
                         raise
                     contexts = salt_contexts(whole, salt)
+
+
+def _list_buildx_programs(environ: Mapping[str, str]) -> list[str]:
+    """Return the files of docker and its plugin buildx, each with size and mtime; none if docker looks elsewhere."""
+    docker = shutil.which("docker", path=environ.get("PATH", ""))
+    own = environ.get("DOCKER_CONFIG") or f"{environ.get('HOME', '')}/.docker"
+    plugins = [plugin for folder in (own, *PLUGIN_PARENTS) if (plugin := Path(folder, PLUGIN)).is_file()]
+    files = [Path(docker), *plugins] if docker and plugins else []
+    return [f"{file} {(found := file.stat()).st_size} {found.st_mtime_ns}" for file in files]
 
 
 def find_error(line: Mapping[str, Any]) -> str | None:

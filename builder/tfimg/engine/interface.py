@@ -219,8 +219,13 @@ class Engine(ContainerRunner, Protocol):
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """Yield progress. Raises `BuildError` or a more precise error after the last event."""
 
-    def list_images(self, known: Mapping[str, LocalImage] = NO_IMAGES) -> Sequence[LocalImage]:
-        """Return all images. Of those in `known`, by digest, only the names are asked for again."""
+    def list_images(
+        self, known: Mapping[str, LocalImage] = NO_IMAGES, names: Sequence[str] = ()
+    ) -> Sequence[LocalImage]:
+        """Return all images; with `names`, those that have one of these, with these alone: an engine tells them sooner.
+
+        Of the images in `known`, by digest, only the names are asked for again.
+        """
 
     def read_image(self, name: str) -> StoredImage:
         """Return an image with its layers."""
