@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tfimg.registry.reference import parse_repository as parse_repository
     from tfimg.validation.report import CheckResult as CheckResult
     from tfimg.validation.report import Report as Report
-    from tfimg.validation.run import CheckSelection as CheckSelection
+    from tfimg.validation.suite import CheckSelection as CheckSelection
 
 __version__ = "0.1.0"
 
@@ -49,7 +49,7 @@ _MODULES = {
     "BuildSettings": "tfimg.build.builder",
     "Builder": "tfimg.build.builder",
     "CheckResult": "tfimg.validation.report",
-    "CheckSelection": "tfimg.validation.run",
+    "CheckSelection": "tfimg.validation.suite",
     "Event": "tfimg.core.events",
     "ImageSpec": "tfimg.matrix.spec",
     "InfoEvent": "tfimg.core.events",

@@ -26,7 +26,16 @@ ROOT = Path(__file__).parents[2]
 IDENTIFIER = "2.15.1-cpu-py3.11"
 ADVISORY = "TFIMG-BENCH-1"
 REPOSITORY = "bench/patch"
-BUILD = ["build", "--tf=2.15.1", "--python=3.11", "--device=cpu", "--base=bootstrap", "--compression=fast", "--json"]
+BUILD = [
+    "build",
+    "--tf=2.15.1",
+    "--python=3.11",
+    "--device=cpu",
+    "--base=bootstrap",
+    "--compression=fast",
+    "--revalidate",
+    "--json",
+]
 
 
 @dataclass

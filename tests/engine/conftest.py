@@ -159,7 +159,7 @@ def _built(identifier: str, *options: str) -> Built:
 
 
 def _build(identifier: str, *options: str) -> dict[str, Any]:
-    done = run_tfimg("build", *options, "--base", "bootstrap", "--repository", REPOSITORY, "--json")
+    done = run_tfimg("build", *options, "--base", "bootstrap", "--repository", REPOSITORY, "--revalidate", "--json")
     assert done.code == 0, f"{identifier} of {today()} was not built:\n{done.stderr}"
     assert done.documents[-1]["identifier"] == identifier
     return {"stdout": done.stdout, "stderr": done.stderr}

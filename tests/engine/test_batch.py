@@ -154,6 +154,8 @@ def test_the_inventory_agrees_with_an_inspection(finished: Runs) -> None:
     assert (image.labels, image.content) == (stored.labels, stored.content)
     assert (image.unpacked_bytes, image.labels["tfimg.identifier"]) == (stored.unpacked_bytes, FIRST)
     assert image in engine.list_images(known), "an image that is known already is described in the same way"
+    (named,) = engine.list_images(names=[name, f"{finished.repository}:absent"])
+    assert (named, named.names) == (replace(image, names=named.names, by_digest=named.by_digest), (name,))
 
 
 def test_a_failing_image_stops_no_other(runs: Runs) -> None:

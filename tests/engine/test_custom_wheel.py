@@ -55,7 +55,7 @@ def custom(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> It
     folder = tmp_path_factory.mktemp("custom")
     wheel = Path(shutil.copy(published_wheel(), folder))
     options = ("--wheel", str(wheel), "--as-of", DAY, "--base", "bootstrap", "--repository", REPOSITORY)
-    (built,) = run_tfimg("build", *options, "--json").succeeded().events("built")
+    (built,) = run_tfimg("build", *options, "--revalidate", "--json").succeeded().events("built")
     sha256 = hash_file(wheel)
     wheel.unlink()
     run_tfimg("keygen", str(folder / "keys"), env=PASSWORD).succeeded()

@@ -133,8 +133,12 @@ def test_events_name_the_steps(built: Built) -> None:
 
 
 def test_an_unchanged_build_gives_the_same_image_and_people_a_few_lines(built: Built) -> None:
-    ended = run_tfimg("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY)
-    assert ended.code == 0, ended.stderr
+    request = ("build", "--tf", "2.15.1", "--base", "bootstrap", "--repository", REPOSITORY)
+    unchanged = run_tfimg(*request).succeeded()
+    assert built.document["digest"] in unchanged.stdout
+    assert "status unchanged" in unchanged.lines
+    assert f"level {built.report['level']}, proven on {built.report['date'][:10]}" in unchanged.lines
+    ended = run_tfimg(*request, "--revalidate").succeeded()
     assert built.document["digest"] in ended.stdout
     assert f"{len(CHECKS)} passed" in ended.stdout
     assert "passed     numerics.matmul" in ended.stderr

@@ -271,11 +271,14 @@ def test_only_the_command_line_prints_and_exits() -> None:
 
 
 def test_a_module_of_commands_imports_at_its_top() -> None:
-    """A command pays for its own module alone, so that nothing is gained by imports in its functions."""
+    """A command pays for its own module alone, so that nothing is gained by imports in its functions.
+
+    But a build with nothing to do needs a third of what `build` imports.
+    """
     late = [
         f"{name(file)}:{inner.lineno}"
         for module, file in MODULES.items()
-        if module.startswith("tfimg.cli.commands.")
+        if module.startswith("tfimg.cli.commands.") and module != "tfimg.cli.commands.build"
         for node in nodes(file)
         if isinstance(node, ast.FunctionDef | ast.If)
         for inner in ast.walk(node)
@@ -295,8 +298,9 @@ LOADS = {
         (*HEAVY, "pydantic", "ruamel", "yaml"),
     ),
     "list": (f"{MAIN}; main(['list'], os.environ)", (*HEAVY, "pydantic", "ruamel", "yaml")),
-    "plan": (
-        "from tfimg.cli.app import load_command; load_command('plan'); import tfimg.engine.docker",
+    "plan and build": (
+        "from tfimg.cli.app import load_command; load_command('plan'); load_command('build'); "
+        "import tfimg.engine.docker",
         ("pydantic", "jinja2", "yaml", "rich", "bs4", "packaging.requirements"),
     ),
     "Tab": (f"{MAIN}; main(['__complete', 'build', '2.15'], os.environ)", (*HEAVY, "pydantic", "ruamel", "yaml")),

@@ -43,7 +43,8 @@ from tfimg.matrix.spec import ExtraPackages, ImageSpec
 from tfimg.project.project import Project, read_record, write_record
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
-from tfimg.recipe.plan import Plan, make_plan, make_template_environment
+from tfimg.recipe.plan import Plan, make_template_environment, render_dockerfile
+from tfimg.recipe.tags import list_tags
 from tfimg.registry.documents import OCI_CONFIG, Manifest, describe_blob, digest_of, make_manifest
 from tfimg.validation.report import CheckResult
 
@@ -61,8 +62,9 @@ OTHER_IMAGE = StoredImage(digest="sha256:old", layers=(), unpacked_bytes=0, labe
 @pytest.fixture
 def planned(named: Callable[[str], ImageSpec]) -> Plan:
     template = make_template_environment({"Dockerfile.j2": "FROM {{ spec.base.image }}\n"})
-    lock = {"tensorflow": "", "packages": ""}
-    return make_plan(named("2.15.1-cpu-py3.11"), lock, templates=template, repository="tf")
+    spec, lock = named("2.15.1-cpu-py3.11"), {"tensorflow": "", "packages": ""}
+    dockerfile = render_dockerfile(spec, lock, template)
+    return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=list_tags(spec, repository="tf"))
 
 
 SNAPSHOT = "https://mirror.example/debian/20261101T000000Z"

@@ -35,7 +35,8 @@ from tfimg.core.levels import Level
 
 BUILT = ImageResult(
     identifier="2.15.1-cpu-py3.11", status="built", seconds=12.345, engine="unix:///e", digest="sha256:1",
-    tags=("tf:1",), level=Level.VALIDATED, checks=70, unpacked_bytes=1_400_000_000, compressed_bytes=300_000_000,
+    tags=("tf:1",), level=Level.VALIDATED, proven="2026-01-02T03:04:05+00:00", checks=70,
+    unpacked_bytes=1_400_000_000, compressed_bytes=300_000_000,
 )  # fmt: skip
 UNCHANGED = replace(BUILT, identifier="2.15.1-cpu-py3.9", status="unchanged", seconds=0.0, checks=None, reused=True)
 RECORDED = replace(UNCHANGED, identifier="2.15.1-cpu-py3.10", status="recorded", tags=(), engine=None)
@@ -71,7 +72,8 @@ def test_json_has_everything_and_is_strict() -> None:
     first, *_, last = document["images"]
     assert first == {
         "identifier": "2.15.1-cpu-py3.11", "status": "built", "seconds": 12.35, "engine": "unix:///e",
-        "digest": "sha256:1", "tags": ["tf:1"], "level": "validated", "checks": 70, "reused": False,
+        "digest": "sha256:1", "tags": ["tf:1"], "level": "validated",
+        "proven": "2026-01-02T03:04:05+00:00", "checks": 70, "reused": False,
         "unpacked_bytes": 1_400_000_000, "compressed_bytes": 300_000_000, "green": True, "error": None,
         "exit_code": 0, "reason": None,
     }  # fmt: skip

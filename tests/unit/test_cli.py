@@ -633,9 +633,9 @@ def test_one_image_is_reported_as_one_of_many_is(tfimg: CliRunner, engine: FakeE
 
 
 def test_no_cache_is_passed_on(tfimg: CliRunner, engine: FakeEngine) -> None:
-    tfimg(*BUILD, "--no-cache")
     tfimg(*BUILD)
-    assert [order.no_cache for order in engine.built] == [True, False]
+    tfimg(*BUILD, "--no-cache")
+    assert [order.no_cache for order in engine.built] == [False, True]
 
 
 def not_passed(outcome: str, code: int, *explained: Mapping[str, str]) -> list[Line | Exit]:

@@ -106,12 +106,55 @@ def test_what_every_build_says_is_said_once(tfimg: CliRunner, environment: TestE
     assert tfimg(*MANY).succeeded().stderr.count("Not used: ") == 1
 
 
-def test_a_single_build_counts_too(tfimg: CliRunner, engine: FakeEngine) -> None:
-    for count in (1, 2):
-        assert tfimg("build", "--tf", "2.15").code == 0
-        assert len(suites(engine)) == count, "it always runs the suite"
-    assert tfimg("build", "2.15.1-cpu-py3.11", "--json").statuses == {"2.15.1-cpu-py3.11": "unchanged"}
-    assert tfimg("build", "2.9").code == 4, "nothing matches"
+ONE = ["build", "--tf", "2.15"]
+"""The request for the last of the three."""
+
+
+def test_one_image_that_is_unchanged_gets_the_answer_of_one_of_many(tfimg: CliRunner, engine: FakeEngine) -> None:
+    (built,) = tfimg(*ONE, "--json").succeeded().events("built")
+    before = dict(engine.names)
+    one, many = tfimg(*ONE, "--json").succeeded(), tfimg("build", THREE[2], "--json").succeeded()
+    assert one.documents == many.events("result") == many.documents[:1]
+    (result,) = one.documents
+    assert (result["status"], result["proven"], result["reused"]) == ("unchanged", built["report"]["date"], True)
+    others = {"event", "status", "seconds", "reused", "checks"}
+    assert {name: built[name] for name in result.keys() - others} == {
+        name: result[name] for name in result.keys() - others
+    }
+    one, many = tfimg(*ONE).succeeded(), tfimg("build", THREE[2]).succeeded()
+    assert one.stdout == many.stdout.partition("\n")[2]
+    assert f"level validated, proven on {result['proven'][:10]}" in one.lines
+    assert f"{THREE[2]}  validated, proven on {result['proven'][:10]}\n" in many.stderr
+    assert (len(engine.built), len(suites(engine)), engine.names) == (1, 1, before)
+
+
+def test_a_pattern_that_no_image_matches_is_refused(tfimg: CliRunner) -> None:
+    assert tfimg("build", "2.9").code == 4
+
+
+def test_the_report_on_an_unchanged_image_is_written(tfimg: CliRunner, engine: FakeEngine, tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.json" for number in (1, 2)]
+    for file in files:
+        tfimg(*ONE, "--report", str(file)).succeeded()
+    assert files[0].read_text() == files[1].read_text()
+    assert len(suites(engine)) == 1
+
+
+def test_a_kept_report_that_is_damaged_proves_nothing(tfimg: CliRunner, engine: FakeEngine) -> None:
+    for count, text in enumerate(["{", "[]", "{}", '{"date": "yesterday"}'], 2):
+        tfimg(*ONE).succeeded()
+        (kept,) = (tfimg.state / "reports").iterdir()
+        kept.write_text(text)
+        assert tfimg(*ONE, "--json").succeeded().events("built")
+        assert len(suites(engine)) == count
+
+
+def test_an_image_that_the_engine_has_lost_is_built_again(tfimg: CliRunner, engine: FakeEngine) -> None:
+    tfimg(*ONE).succeeded()
+    engine.names.clear()
+    (built,) = tfimg(*ONE, "--json").succeeded().events("built")
+    assert (built["reused"], len(suites(engine))) == (True, 1), "the report is on the same content"
+    assert " 2 passed in " in tfimg(*ONE, "--revalidate").stdout
 
 
 CHANGED = {
@@ -138,23 +181,39 @@ def test_another_base_is_a_change(tfimg: CliRunner, engine: FakeEngine) -> None:
     assert tfimg(*MANY, "--json").statuses == {name: "built" if name == THREE[0] else "unchanged" for name in THREE}
 
 
-def test_a_deleted_tag_is_set_again_without_another_validation(tfimg: CliRunner, engine: FakeEngine) -> None:
+@pytest.mark.parametrize("line", [MANY, ONE], ids=["many", "one"])
+@pytest.mark.parametrize("lacked", [["2.15"], [THREE[2]], ["2.15", "2.15-py3.11"]], ids=" ".join)
+def test_tags_that_an_unchanged_image_lacks_are_given_to_it(
+    lacked: list[str], line: list[str], tfimg: CliRunner, engine: FakeEngine
+) -> None:
+    """One is deleted, another is that of another image."""
     tfimg(*MANY)
-    del engine.names["tfimg/tensorflow:2.15"]
-    ended = tfimg(*MANY, "--json")
-    assert ended.statuses == dict(zip(THREE, ["unchanged", "unchanged", "built"], strict=True))
-    assert ended.events("result")[-1]["reused"] is True
-    assert (len(engine.built), len(suites(engine))) == (4, 3)
-    assert "tfimg/tensorflow:2.15" in engine.names
+    before, tags = dict(engine.names), [f"tfimg/tensorflow:{name}" for name in lacked]
+    del engine.names[tags[0]]
+    for tag in tags[1:]:
+        engine.names[tag] = stored_image("sha256:other")
+    ended = tfimg(*line).succeeded()
+    assert ended.stderr.count(f"{THREE[2]} is unchanged and got the tags ") == 1
+    assert all(tag in ended.stderr for tag in tags)
+    assert (engine.names, len(engine.built), len(suites(engine))) == (before, 3, 3)
+    assert " got the tags " not in tfimg(*line).stderr
 
 
+def test_build_cache_is_exported_by_a_build_without_another_validation(tfimg: CliRunner, engine: FakeEngine) -> None:
+    tfimg(*ONE).succeeded()
+    (built,) = tfimg(*ONE, "--cache-to", "registry.example/cache", "--json").succeeded().events("built")
+    assert (built["reused"], len(engine.built), len(suites(engine))) == (True, 2, 1)
+
+
+@pytest.mark.parametrize(("line", "count"), [(MANY, 3), (ONE, 1)], ids=["many", "one"])
 @pytest.mark.parametrize("option", ["--no-cache", "--revalidate", "--profile=full"])
 def test_a_report_is_not_reused_on_demand_or_for_another_target_level(
-    option: str, tfimg: CliRunner, engine: FakeEngine
+    option: str, line: list[str], count: int, tfimg: CliRunner, engine: FakeEngine
 ) -> None:
     tfimg(*MANY)
-    assert tfimg(*MANY, option, "--json").statuses == dict.fromkeys(THREE, "built")
-    assert len(suites(engine)) == 6
+    ended = tfimg(*line, option, "--json").succeeded()
+    found = {one["status"] for one in (*ended.events("result"), *ended.events("built"))}
+    assert (found, len(suites(engine))) == ({"built"}, 3 + count)
     assert {order.no_cache for order in engine.built[3:]} == {option == "--no-cache"}
 
 
@@ -223,10 +282,8 @@ REFUSED = {
     "2.15 --tf 2.15 --device cpu": "--tf, --device and patterns cannot be combined: a request means one image. Write "
     "it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
     "--all 2.15": "--all and patterns cannot be combined. Leave --all out, or the patterns.",
-    "--jobs 2": "--jobs needs patterns or --all; a request is one image, which is always validated. Write the request "
-    "as a pattern, such as 2.15.1-cpu-py3.11, or leave the option out.",
-    "--tf 2.15 --revalidate": "--revalidate needs patterns or --all; a request is one image, which is always "
-    "validated. Write the request as a pattern, such as 2.15.1-cpu-py3.11, or leave the option out.",
+    "--jobs 2": "--jobs needs patterns or --all; a request is one image. Write the request as a pattern, such as "
+    "2.15.1-cpu-py3.11, or leave the option out.",
     "2.15 --report a.HTML": "--report a.HTML does not end in .json or .xml, which chooses the form of the file. Write "
     "for example --report a.json.",
     "--all --report a.txt": "--report a.txt does not end in .json or .xml, which chooses the form of the file. Write "
@@ -267,6 +324,20 @@ def test_what_is_proven_is_recorded_for_each_image_also_for_an_unchanged_one(
         assert (report["level"], report["digest"]) == ("validated", engine.names[tag].digest)
         assert report["recipe"] == engine.names[tag].labels["tfimg.recipe"]
         assert report["base"]["kind"] == "official"
+
+
+def test_one_image_is_recorded_also_if_it_is_unchanged_and_is_there_afterwards(
+    tfimg: CliRunner, workspace_copy: Workspace, engine: FakeEngine
+) -> None:
+    variables = {"TFIMG_WORKSPACE": str(workspace_copy.root)}
+    file = workspace_copy.record(THREE[2])
+    tfimg(*ONE, **variables).succeeded()
+    file.unlink(missing_ok=True)
+    assert "status unchanged" in tfimg(*ONE, "--record", **variables).succeeded().lines
+    assert json.loads(file.read_text())["digest"] == engine.names["tfimg/tensorflow:2.15"].digest
+    engine.names.clear()
+    tfimg(*ONE, "--record", **variables).succeeded()
+    assert "tfimg/tensorflow:2.15" in engine.names, "a current record is enough for many images alone"
 
 
 def test_images_for_another_platform_are_left_out_and_each_turn_has_a_line(
@@ -552,8 +623,8 @@ def test_a_builder_that_does_not_answer_is_left_out_and_none_that_answers_is_an_
     environment.builders = {"a": Gone(), "b": remote_engine("b", FakeEngine(run_output=RUN_OUTPUT, remote=OFFICIAL))}
     ended = tfimg("build", THREE[0], "--builder", "a", "--builder", "b").succeeded()
     assert "Not used: It is gone. Start it.\n" in ended.stderr
-    alone = tfimg("build", THREE[0], "--builder", "a", "--quiet")
-    assert (alone.code, alone.stderr) == (10, "tfimg: It is gone. Start it.\n")
+    for line in (["build", THREE[0]], ONE):
+        assert tfimg(*line, "--builder", "a").refusal(10) == "It is gone. Start it."
 
 
 # Room

@@ -13,7 +13,8 @@ from support.reports import CONTROLS, ENDS, RED, result
 from tfimg.build.results import ImageRequeued, ImageResult, ImagesQueued, ImageStarted
 from tfimg.cli.commands.validate import result_table
 from tfimg.cli.context import Context
-from tfimg.cli.output.progress import Display, ended_row, render_events
+from tfimg.cli.output.display import Display, ended_row
+from tfimg.cli.output.progress import render_events
 from tfimg.cli.output.tables import Table
 from tfimg.core.errors import BuildError
 from tfimg.core.events import (

@@ -28,7 +28,7 @@ from support.suite_events import done_event, end, make_output, start, suite
 from tfimg.build.results import ImageResult
 from tfimg.cli.commands.choose import print_images
 from tfimg.cli.output.console import EscapingConsole, live, make_console
-from tfimg.cli.output.progress import Display
+from tfimg.cli.output.display import Display
 from tfimg.cli.output.streams import escaped_streams, print_styled
 from tfimg.cli.output.tables import Table, print_rows, print_table
 from tfimg.core.errors import BuildError, RegistryError

@@ -125,6 +125,17 @@ def test_a_variant_of_the_image_has_its_own_lock_and_tag(
     assert (report["identifier"], report["lock"]) == (f"{CUSTOM}-{variant}", built["labels"]["tfimg.lock"])
 
 
+def test_a_custom_wheel_is_unchanged_until_its_bytes_change(
+    tfimg: CliRunner, engine: FakeEngine, wheel: str, tmp_path: Path
+) -> None:
+    options = ("--wheel", wheel, "--as-of", "2024-03-20", "--with", "companion", "--json")
+    tfimg("build", *options).succeeded()
+    assert tfimg("build", *options).succeeded().statuses == {f"{CUSTOM}-own": "unchanged"}
+    assert write_own_wheel(tmp_path, "\nSummary: another") == wheel
+    assert tfimg("build", *options).succeeded().events("built")
+    assert len(engine.built) == 2
+
+
 def test_variant_and_packages_go_together(tfimg: CliRunner, wheel: str) -> None:
     options = ("--wheel", wheel, "--as-of", "2024-03-20", "--variant", "jupyter", "--with", "companion")
     (built,) = tfimg("build", *options, "--json").succeeded().events("built")
@@ -138,7 +149,6 @@ def test_variant_and_packages_go_together(tfimg: CliRunner, wheel: str) -> None:
     [
         (["--variant", "full"], "no variant 'full'. Choose one of runtime,"),
         (["--newest"], "--newest is the day of extra packages, and none are requested."),
-        (["--revalidate"], "--revalidate and --wheel cannot be combined"),
         (["--push", "registry.example/team/tf"], "No key is named to sign the attestations. Make a pair with"),
         (["--key", "tfimg.key"], "--key without --push: nothing would be published."),
     ],

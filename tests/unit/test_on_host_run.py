@@ -18,7 +18,7 @@ from tfimg.core.paths import Workspace
 from tfimg.project.project import Project
 from tfimg.recipe.facts import collect_host_facts
 from tfimg.recipe.lock import hash_lock
-from tfimg.validation.run import suite_files
+from tfimg.validation.suite import suite_files
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 GPU = f"2.21.0-cuda12.5-py{PYTHON}"

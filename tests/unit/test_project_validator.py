@@ -1,16 +1,19 @@
 """Reports of earlier runs: reused while they are green and the newest on their subject."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.environment import TestEnvironment
 from support.memory_engine import FakeEngine
+from support.reports import BROKEN, GREEN, PARTIAL, RED
 from support.suite_events import done_event, end, make_output, start, suite
+from tfimg.core.levels import Level
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project
-from tfimg.project.validator import Validator
+from tfimg.project.validator import KeptReport, Validator
 from tfimg.recipe.plan import Plan
 from tfimg.validation.report import Report
 
@@ -78,3 +81,46 @@ def test_a_report_is_reused_for_one_of_the_digests_it_may_be_about(validate: Val
 def test_a_report_without_content_is_not_kept(validate: Validate, tmp_path: Path) -> None:
     validate(PASSED, content=None)
     assert not (tmp_path / "reports").exists()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeptReport:
+    return KeptReport(
+        folder=tmp_path / "reports", identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite,
+        level=Level.VALIDATED, profile="standard", accelerator="none",
+    )  # fmt: skip
+
+
+def test_a_green_report_is_kept_as_it_is(kept: KeptReport) -> None:
+    assert (kept.file.exists(), kept.read()) == (False, None)
+    kept.replace(GREEN)
+    assert (kept.file.exists(), kept.read(), kept.read_date()) == (True, GREEN, GREEN.date)
+    kept.replace(RED)
+    kept.replace(RED)
+    assert not kept.file.exists()
+
+
+@pytest.mark.parametrize("report", [RED, BROKEN, PARTIAL], ids=["red", "broken", "partial"])
+def test_no_other_is(report: object, kept: KeptReport) -> None:
+    kept.replace(report)  # type: ignore[arg-type]
+    assert not kept.file.exists()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"identifier": "2.15.1-cpu-py3.9"}, {"content": "sha256:d"}, {"suite": "sha256:e"}, {"level": "linked"},
+        {"profile": "full"}, {"accelerator": "NVIDIA H100; driver 550"},
+    ],
+    ids=lambda other: next(iter(other)),
+)  # fmt: skip
+def test_another_subject_has_another_report(other: dict[str, str], kept: KeptReport) -> None:
+    kept.replace(GREEN)
+    assert not replace(kept, **other).file.exists()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"results": []}', "\udcff"])
+def test_a_damaged_cached_report_is_ignored(text: str, kept: KeptReport) -> None:
+    kept.replace(GREEN)
+    kept.file.write_text(text, errors="surrogateescape")
+    assert (kept.read(), kept.read_date()) == (None, None)

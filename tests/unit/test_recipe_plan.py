@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,15 @@ from tfimg.core.files import hash_files
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix, Variant
 from tfimg.matrix.spec import ImageSpec, with_variant
-from tfimg.recipe.plan import Plan, hash_recipe, make_template_environment, render_base, render_dockerfile
+from tfimg.recipe.lock import Lock
+from tfimg.recipe.plan import (
+    Plan,
+    find_dockerfile,
+    hash_recipe,
+    make_template_environment,
+    render_base,
+    render_dockerfile,
+)
 
 
 @pytest.fixture
@@ -159,6 +168,34 @@ def test_a_wrong_template_is_an_error_of_one_sentence(template: str, problem: st
     )
     unescaped = make_template_environment({"Dockerfile.j2": "{{ '<&\"' }}\n"})
     assert render_dockerfile(spec, LOCK, unescaped) == '<&"\n', "it is no web page"
+
+
+def test_a_dockerfile_is_rendered_again_if_what_it_is_made_of_changes(spec: ImageSpec, tmp_path: Path) -> None:
+    rendered = []
+
+    def find(spec: ImageSpec, lock: Lock, text: str, *, wheels: bool = False) -> str:
+        templates = {"Dockerfile.j2": text}
+
+        def make() -> Environment:
+            rendered.append(text)
+            return make_template_environment(templates)
+
+        return find_dockerfile(spec, lock, templates, make, tmp_path, wheels=wheels)
+
+    other = replace(spec, cutoff=spec.cutoff + timedelta(days=1))
+    template = "{{ spec.cutoff }} {{ wheels }} {{ constraints }}"
+    first, more = (spec, LOCK, template, False), {**LOCK, "packages": f"six==1 --hash=sha256:{'0' * 64}\n"}
+    changed = [(other, *first[1:]), (spec, more, *first[2:]), (*first[:2], "{{ spec.cutoff }}", False)]
+    changed.append((*first[:3], True))
+    inputs = [one for change in changed for one in (first, change)]  # each differs from the one before in one thing
+    for number, (one, lock, text, wheels) in enumerate(inputs, 1):
+        expected = render_dockerfile(one, lock, make_template_environment({"Dockerfile.j2": text}), wheels=wheels)
+        for _ in range(2):
+            assert find(one, lock, text, wheels=wheels) == expected
+        assert len(rendered) == number
+    (kept,) = tmp_path.iterdir()
+    kept.write_text("{")
+    assert find(spec, LOCK, "again") == "again"
 
 
 def test_an_image_for_another_platform_runs_no_program_of_it(named: Named, jinja: Environment) -> None:

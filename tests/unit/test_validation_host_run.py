@@ -17,7 +17,7 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_host_facts
 from tfimg.recipe.lock import hash_lock
-from tfimg.validation.run import suite_files
+from tfimg.validation.suite import suite_files
 
 NONCE = "0123456789abcdef"
 

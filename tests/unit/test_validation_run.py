@@ -11,7 +11,7 @@ import pytest
 
 from support import suite_events as stories
 from support.memory_engine import FakeEngine
-from support.reports import BROKEN, GREEN, KNOWN, PARTIAL, RED, reported, result
+from support.reports import GREEN, KNOWN, reported, result
 from tfimg.core.errors import (
     EngineError,
     EngineUnavailable,
@@ -28,16 +28,14 @@ from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import hash_lock
 from tfimg.validation.report import CheckResult, Report
 from tfimg.validation.run import (
-    CheckSelection,
     ChecksPlanned,
     CheckStarted,
-    KeptReport,
     SuiteEvent,
     ValidationRequest,
     raise_for_verdict,
-    suite_files,
     validate,
 )
+from tfimg.validation.suite import CheckSelection, suite_files
 
 LOCK = {"tensorflow": "", "packages": f"numpy==1.26.4 --hash=sha256:{'0' * 64}\n"}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -423,49 +421,6 @@ def test_a_suite_is_its_python_files_without_what_python_leaves_behind(tmp_path:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
     assert suite_files(tmp_path) == {"__main__.py": b"__main__.py", "checks/one.py": b"checks/one.py"}
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> KeptReport:
-    return KeptReport(
-        folder=tmp_path / "reports", identifier=GREEN.identifier, content="sha256:c", suite=GREEN.suite,
-        level=Level.VALIDATED, profile="standard", accelerator="none",
-    )  # fmt: skip
-
-
-def test_a_green_report_is_kept_as_it_is(kept: KeptReport) -> None:
-    assert (kept.file.exists(), kept.read()) == (False, None)
-    kept.replace(GREEN)
-    assert (kept.file.exists(), kept.read()) == (True, GREEN)
-    kept.replace(RED)
-    kept.replace(RED)
-    assert not kept.file.exists()
-
-
-@pytest.mark.parametrize("report", [RED, BROKEN, PARTIAL], ids=["red", "broken", "partial"])
-def test_no_other_is(report: object, kept: KeptReport) -> None:
-    kept.replace(report)  # type: ignore[arg-type]
-    assert not kept.file.exists()
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"identifier": "2.15.1-cpu-py3.9"}, {"content": "sha256:d"}, {"suite": "sha256:e"}, {"level": "linked"},
-        {"profile": "full"}, {"accelerator": "NVIDIA H100; driver 550"},
-    ],
-    ids=lambda other: next(iter(other)),
-)  # fmt: skip
-def test_another_subject_has_another_report(other: dict[str, str], kept: KeptReport) -> None:
-    kept.replace(GREEN)
-    assert not replace(kept, **other).file.exists()  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"results": []}', "\udcff"])
-def test_a_damaged_cached_report_is_ignored(text: str, kept: KeptReport) -> None:
-    kept.replace(GREEN)
-    kept.file.write_text(text, errors="surrogateescape")
-    assert kept.read() is None
 
 
 def refusal(report: Report) -> str:

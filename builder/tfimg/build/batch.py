@@ -10,23 +10,22 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from tfimg.build import results
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, record_base
 from tfimg.build.results import CONTINUE, BatchResult, ImageResult, ImagesQueued, failed_result
+from tfimg.core.cache import make_cache_key, read_cache, write_cache
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import EngineUnavailable, FileError, Interrupted, TfimgError
 from tfimg.core.events import Event, ImageEvent, InfoEvent, OnEvent
 from tfimg.core.failures import to_tfimg_error
-from tfimg.core.files import write_atomically
 from tfimg.core.levels import Level
 from tfimg.core.process import defer_signals
 from tfimg.core.text import read_clock
+from tfimg.engine import interface
 from tfimg.engine.interface import Engine, LocalImage
 from tfimg.engine.machine import required_disk_bytes
 from tfimg.host.survey import TargetLevel
@@ -34,6 +33,7 @@ from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_record, write_record
 from tfimg.recipe.labels import RECIPE_LABEL
 from tfimg.recipe.plan import Plan
+from tfimg.recipe.tags import list_tags
 
 
 @dataclass(kw_only=True)
@@ -141,7 +141,15 @@ def _interrupted_result(plan: Plan, builder: Builder | None) -> ImageResult:
     return failed_result(plan.spec.identifier, failure, engine=builder.name if builder else None)
 
 
-IMAGES = TypeAdapter(tuple[LocalImage, ...])
+MAX_NAMED = 10
+"""Images of which an engine is asked by name, rather than for all that it has."""
+
+MAX_KNOWN = 1000
+"""Images that later runs need not ask about."""
+
+NAMES = {"names", "by_digest"}
+"""Fields of images that an engine lists each time."""
+
 Inventories = Mapping[Builder, Sequence[LocalImage]]
 
 
@@ -190,35 +198,43 @@ def plan_batch(
     project: Project,
     engines: Sequence[Engine],
     settings: BuildSettings,
-    specs: Sequence[ImageSpec],
+    images: Sequence[ImageSpec | Plan],
     on_event: OnEvent,
     failed: Sequence[ImageResult] = (),
 ) -> Batch:
     """Find out which images have to be built: with `reuse_reports`, not those that exist unchanged.
 
-    The results of images that have `failed` already come first. Raises `EngineUnavailable` if no engine answers.
+    An unchanged image gets the tags that it lacks; it is built to export build cache. The results of images that have
+    `failed` already come first. Raises `EngineUnavailable` if no engine answers.
     """
     began, said = time.monotonic(), set[str]()
+    may_be_unchanged = settings.reuse_reports and not settings.cache.targets
     builders = _usable_builders(project, engines, settings, on_event)
     with ThreadPoolExecutor(1) as pool:
         # The engine takes as long to list its images as we take to know what they should be.
-        listing = pool.submit(_list_images, builders, project.services.state / "batch" / "images.json")
+        specs = [one.spec if isinstance(one, Plan) else one for one in images]
+        few = specs if len(specs) <= MAX_NAMED else ()
+        names = [tag for spec in few for tag in list_tags(spec, repository=project.repository)]
+        listing = pool.submit(_list_images, builders, names, project.services.cache / "images.json")
         plans, results = list[Plan](), [*failed]
-        for spec in specs:
+        for spec, one in zip(specs, images, strict=True):
             try:
-                plans.append(project.plan(spec))
+                plans.append(one if isinstance(one, Plan) else project.plan(one))
             except TfimgError as error:
                 results.append(failed_result(spec.identifier, error))
     once, inventories, items = _once(on_event, said), listing.result(), list[Plan]()
     by_name = {at: {name: image for image in images for name in image.names} for at, images in inventories.items()}
     for plan in plans:
-        result = _find_unchanged(plan, by_name, once) if settings.reuse_reports else None
+        unchanged = (_find_unchanged(plan, builder, by_name[builder], once) for builder in builders)
+        result = next(filter(None, unchanged), None) if may_be_unchanged else None
         if result is None and settings.reuse_reports and settings.record_only:
             result = _find_recorded(plan, inventories, once)
         if result:
             results.append(result)
         else:
             items.append(plan)
+    if items:  # a folder that cannot be used is one error, rather than one of each image
+        (project.services.state / "batch").mkdir(parents=True, exist_ok=True)
     return Batch(
         order=[*(one.identifier for one in failed), *(spec.identifier for spec in specs)],
         builders=builders,
@@ -233,28 +249,32 @@ def _usable_builders(
     project: Project, engines: Sequence[Engine], settings: BuildSettings, on_event: OnEvent
 ) -> list[Builder]:
     """Return a builder for each engine that answers. Raises `EngineUnavailable` if none does."""
-    builders, lost = [], None
+    builders, lost = [], list[EngineUnavailable]()
     for engine in engines:
         builder = Builder(project, engine, settings)
         try:
             _ = builder.capabilities, builder.validator.target_host
         except EngineUnavailable as error:
-            lost = error
-            on_event(InfoEvent(text=f"Not used: {error}"))
+            lost.append(error)
         else:
             builders.append(builder)
     if not builders:
-        raise lost or EngineUnavailable("No engine was given.", next_step="Pass an engine.")
+        raise lost[-1] if lost else EngineUnavailable("No engine was given.", next_step="Pass an engine.")
+    for missing in lost:
+        on_event(InfoEvent(text=f"Not used: {missing}"))
     return builders
 
 
-def _list_images(builders: Sequence[Builder], file: Path) -> Inventories:
-    """Return the images of each engine, asking only for those that are not in `file`, the list of the last run."""
-    known = {}
-    with suppress(OSError, ValueError):
-        known = {image.digest: image for image in IMAGES.validate_json(file.read_bytes())}
-    images = {builder: builder.engine.list_images(known) for builder in builders}
-    write_atomically(file, IMAGES.dump_json(tuple(image for found in images.values() for image in found)).decode())
+def _list_images(builders: Sequence[Builder], names: Sequence[str], file: Path) -> Inventories:
+    """Return the images of each engine, or those of some names, asking only for those that are not in `file`."""
+    key = make_cache_key(modules=(interface.__file__,))
+    known = {one["digest"]: LocalImage(names=(), **one) for one in read_cache(file, key) or ()}
+    images = {builder: builder.engine.list_images(known, names) for builder in builders}
+    found = {image.digest: replace(image, names=(), by_digest=()) for one in images.values() for image in one}
+    if not found.items() <= known.items():
+        newest = [*(known | found).values()][-MAX_KNOWN:]
+        documents = [asdict(image) for image in newest]
+        write_cache(file, key, [{name: one[name] for name in one.keys() - NAMES} for one in documents])
     return images
 
 
@@ -264,8 +284,8 @@ def _predict_build(builder: Builder, plan: Plan, on_event: OnEvent) -> tuple[str
     Raises `EngineUnavailable`.
     """
     try:
-        labels = builder.labels(plan, builder.prepare_base(plan.spec, on_event))
-        return labels[RECIPE_LABEL], builder.validator.target(plan.spec)
+        recipe = builder.hash_recipe(plan, builder.prepare_base(plan.spec, on_event))
+        return recipe, builder.validator.target(plan.spec)
     except EngineUnavailable:
         raise
     except TfimgError:
@@ -273,42 +293,50 @@ def _predict_build(builder: Builder, plan: Plan, on_event: OnEvent) -> tuple[str
 
 
 def _find_unchanged(
-    plan: Plan, images: Mapping[Builder, Mapping[str, LocalImage]], on_event: OnEvent
+    plan: Plan, builder: Builder, images: Mapping[str, LocalImage], on_event: OnEvent
 ) -> ImageResult | None:
-    """Return the result of an image that an engine has just as it would be built, validated, with all its tags."""
-    for builder, by_name in images.items():
-        image = by_name.get(plan.tags[0])
-        if image is None:  # do not bootstrap a base only to compare
-            continue
-        predicted = _predict_build(builder, plan, on_event)
-        if predicted is None or image.labels.get(RECIPE_LABEL) != predicted[0]:
-            continue
-        recipe, target = predicted
-        tagged = all(name in by_name and by_name[name].digest == image.digest for name in plan.tags)
+    """Return the result of an image that an engine has just as it would be built, validated; give it its tags.
+
+    `images` are those of the engine, by name.
+    """
+    if not any(name in images for name in plan.tags):  # do not bootstrap a base only to compare
+        return None
+    predicted = _predict_build(builder, plan, on_event)
+    if predicted is None:
+        return None
+    recipe, target = predicted
+    named = (name for name in plan.tags if name in images and images[name].labels.get(RECIPE_LABEL) == recipe)
+    name = next(named, None)
+    if name is None:
+        return None
+    image, proven = images[name], None
+    if target.level != Level.BUILT:
         kept = builder.validator.kept_report(plan.spec, target, image.content)
-        if not tagged or (target.level != Level.BUILT and not kept.file.is_file()):
-            continue
-        if builder.settings.record and target.level != Level.BUILT:
-            report = kept.read()
-            if report is None:
-                continue
-            recorded = replace(report, digest=image.digest)
+        proven = kept.read_date()
+        report = kept.read() if builder.settings.record else None
+        if proven is None or (builder.settings.record and report is None):
+            return None
+        if report:
             base = record_base(plan.spec, builder.prepare_base(plan.spec, on_event))
-            workspace = builder.project.workspace
-            write_record(workspace, recorded, content=image.content, recipe=recipe, base=base)
-        return ImageResult(
-            identifier=plan.spec.identifier,
-            status="unchanged",
-            seconds=0.0,
-            engine=builder.name,
-            digest=image.digest,
-            tags=plan.tags,
-            level=target.level,
-            reused=True,
-            unpacked_bytes=image.unpacked_bytes,
-            compressed_bytes=image.compressed_bytes,
-        )
-    return None
+            recorded = replace(report, digest=image.digest)
+            write_record(builder.project.workspace, recorded, content=image.content, recipe=recipe, base=base)
+    if lacked := [tag for tag in plan.tags if tag not in images or images[tag].digest != image.digest]:
+        with defer_signals():
+            builder.engine.tag(name, lacked)
+        on_event(InfoEvent(text=f"{plan.spec.identifier} is unchanged and got the tags {', '.join(lacked)}."))
+    return ImageResult(
+        identifier=plan.spec.identifier,
+        status="unchanged",
+        seconds=0.0,
+        engine=builder.name,
+        digest=image.digest,
+        tags=plan.tags,
+        level=target.level,
+        proven=proven,
+        reused=True,
+        unpacked_bytes=image.unpacked_bytes,
+        compressed_bytes=image.compressed_bytes,
+    )
 
 
 def _find_recorded(plan: Plan, builders: Iterable[Builder], on_event: OnEvent) -> ImageResult | None:
@@ -328,6 +356,7 @@ def _find_recorded(plan: Plan, builders: Iterable[Builder], on_event: OnEvent) -
                     seconds=0.0,
                     digest=record.digest,
                     level=record.level,
+                    proven=record.date,
                     reused=True,
                 )
     return None

@@ -1,4 +1,7 @@
-"""Build one image: base, layers, candidate, validation, tags."""
+"""Build one image: base, layers, candidate, validation, tags.
+
+Functions import what takes long and what finding out that an image is unchanged does without.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfimg import __version__
 from tfimg.build.results import ImageResult
@@ -22,24 +25,23 @@ from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.core.text import parse_time, quote_argument, to_plain_text
-from tfimg.custom.image import make_custom_labels
 from tfimg.engine import bases, buildx
 from tfimg.engine.interface import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate
 from tfimg.host.survey import TargetLevel
-from tfimg.layers.layers import LAYER_FORMAT, list_stage_layers
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_record, write_record
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_extra_labels
-from tfimg.recipe.layout import Compression, lock_path
+from tfimg.recipe.layout import LAYER_FORMAT, Compression, lock_path
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
-from tfimg.registry.reference import DIGEST
-from tfimg.validation.record import MAX_LAYERS, MAX_NAME, MAX_TEXT, RecordedBase, find_contradictions
-from tfimg.validation.report import Report, format_json
-from tfimg.validation.run import ALL_CHECKS, CheckSelection, explain_errors, raise_for_verdict
+from tfimg.validation.suite import ALL_CHECKS, CheckSelection
+
+if TYPE_CHECKING:
+    from tfimg.validation.record import RecordedBase
+    from tfimg.validation.report import Report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +93,9 @@ def read_base_config(reference: str, platform: Platform, services: Services, on_
     Such a base counts as official, by its digest alone. The engine reaches the image all the same: it may be
     elsewhere, or have other credentials.
     """
+    from tfimg.registry.reference import DIGEST
+    from tfimg.validation.record import MAX_LAYERS, MAX_NAME, MAX_TEXT
+
     try:
         settings = services.image_config(reference, platform)
         layers = settings.rootfs.diff_ids
@@ -113,6 +118,9 @@ def read_base_config(reference: str, platform: Platform, services: Services, on_
 
 def record_base(spec: ImageSpec, base: bases.BaseImage) -> RecordedBase:
     """Return what a record keeps of a base: its name without the mirror that served it."""
+    from tfimg.registry.reference import DIGEST
+    from tfimg.validation.record import RecordedBase
+
     return RecordedBase(
         kind=base.kind,
         name=base.name if base.kind == "bootstrapped" else spec.base.image,
@@ -175,6 +183,8 @@ def count_kept_layers(stages: Mapping[str, str], stored: StoredImage) -> int:
 
     BuildKit knows a layer by its files, and takes the blob that it has.
     """
+    from tfimg.layers.layers import list_stage_layers
+
     if stored.compressed_bytes is None or (address := stages.get("wheels")) is None:
         return 0
     return len(set(list_stage_layers(address)) - {layer.digest for layer in stored.layers})
@@ -232,6 +242,7 @@ class BuildResult(Event):
             digest=stored.digest,
             tags=self.plan.tags,
             level=self.report.level if self.report else Level.BUILT,
+            proven=self.report.date if self.report else None,
             reused=self.reused,
             checks=sum(result.outcome == "passed" for result in self.report.results) if self.report else 0,
             unpacked_bytes=stored.unpacked_bytes,
@@ -326,6 +337,8 @@ class Builder:
         Raises what planning and building raise, `BuildRunning` if another process builds it, the verdict's error if the
         image is not green.
         """
+        from tfimg.validation.run import explain_errors
+
         began = time.monotonic()
         plan = image if isinstance(image, Plan) else self.project.plan(image)
         plan = replace(plan, tags=()) if self.settings.recheck else plan
@@ -393,6 +406,10 @@ class Builder:
 
         With `recheck`, raise `NotReproducible` if it contradicts the image's record.
         """
+        from tfimg.validation.record import find_contradictions
+        from tfimg.validation.report import format_json
+        from tfimg.validation.run import raise_for_verdict
+
         stored = image.stored
         file = self.project.services.state / "batch" / "reports" / f"{report.identifier}.json"
         files.write_atomically(file, format_json(report))
@@ -482,30 +499,37 @@ class Builder:
             on_event(InfoEvent(text=KEPT_LAYERS.format(count=kept)))
         return BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
 
-    def labels(self, plan: Plan, base: bases.BaseImage) -> dict[str, str]:
-        """Return the labels that only a build knows."""
+    def hash_recipe(self, plan: Plan, base: bases.BaseImage) -> str:
+        """Return the digest of all that an image is made of; see `tfimg.recipe.plan.hash_recipe`."""
         output = buildx.choose_output(self.capabilities, "NAME", self.settings.choose_compression(plan.spec)).option
-        mirrors, snapshot = self.settings.find_package_mirrors(plan.spec), self.settings.snapshot
-        snapshot = bases.snapshot_mirrors(snapshot).public_addresses[0] if snapshot else None  # without credentials
-        recipe = hash_recipe(
+        return hash_recipe(
             plan,
             base_digest=base.digest,
             ingredients=self.project.build_files_digest,
             output=f"{output} layers={LAYER_FORMAT if self.capabilities.accepts_layers else None}",
-            package_mirrors=mirrors,
+            package_mirrors=self.settings.find_package_mirrors(plan.spec),
         )
+
+    def labels(self, plan: Plan, base: bases.BaseImage) -> dict[str, str]:
+        """Return the labels that only a build knows."""
+        mirrors, snapshot = self.settings.find_package_mirrors(plan.spec), self.settings.snapshot
+        snapshot = bases.snapshot_mirrors(snapshot).public_addresses[0] if snapshot else None  # without credentials
         labels = make_build_labels(
             base=base.name,
             base_digest=base.digest,
             base_kind=base.kind,
             base_made=base.config.made,
-            recipe=recipe,
+            recipe=self.hash_recipe(plan, base),
             revision=self.project.revision,
             version=__version__,
             snapshot=snapshot if mirrors or base.kind == "bootstrapped" else None,
         )
-        own = make_extra_labels(plan.spec.extra) if plan.spec.extra else {}
-        return labels | own | (make_custom_labels(plan.spec, plan.lock) if plan.spec.wheel else {})
+        labels |= make_extra_labels(plan.spec.extra) if plan.spec.extra else {}
+        if plan.spec.wheel:
+            from tfimg.custom.image import make_custom_labels
+
+            labels |= make_custom_labels(plan.spec, plan.lock)
+        return labels
 
     def prepare_base(self, spec: ImageSpec, on_event: OnEvent = ignore) -> bases.BaseImage:
         """Return the base of an image, bootstrapped if necessary; each base once, while other threads wait for it."""
@@ -537,7 +561,7 @@ class Builder:
             environ=services.environ,
             today=services.today,
             fresh=settings.renew_base,
-            template=partial(render_base, self.project.templates),
+            template=lambda suite, archive: render_base(self.project.templates, suite, archive),
         )
         base = bases.choose_base(spec, base_settings, self.engine, on_event)
         on_event(InfoEvent(text=f"Base: {base.kind} {base.name}, because {base.why}"))

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 from tfimg.core import errors, events, text
 
 Status = Literal["built", "unchanged", "recorded", "failed", "unbuildable", "interrupted"]
-"""`unchanged`: it exists with all tags, built from the same inputs and validated. `recorded`: its record is current,
-and nothing else was asked for. `unbuildable`: it has no lock, or its base or a wheel is not available."""
+"""`unchanged`: it exists, built from the same inputs and validated, and has its tags. `recorded`: its record is
+current, and nothing else was asked for. `unbuildable`: it has no lock, or its base or a wheel is not available."""
 
 SCHEMA = 1  # version of the JSON of a batch
 CONTINUE = "Run the same command again to continue."
@@ -48,10 +48,10 @@ class ImageRequeued(events.Event):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageResult(events.Event):
-    """The end of one image of many. `reused` says that its report is of an earlier run.
+    """The end of one image of many, or of one that is unchanged. `reused` says that its report is of an earlier run.
 
-    `seconds` and `checks`, those that passed, are of this run alone; sizes are None if nothing was built or the engine
-    does not tell.
+    `proven` is the date of the report or record, ISO 8601 in UTC; None if the level needs none. `seconds` and `checks`,
+    those that passed, are of this run alone; sizes are None if nothing was built or the engine does not tell.
     """
 
     kind = "result"
@@ -63,6 +63,7 @@ class ImageResult(events.Event):
     digest: str | None = None
     tags: tuple[str, ...] = ()
     level: str | None = None
+    proven: str | None = None
     checks: int | None = None
     reused: bool = False
     unpacked_bytes: int | None = None
@@ -83,9 +84,14 @@ class ImageResult(events.Event):
         if self.failure:
             return self.reason or "" if self.status == "failed" else self.failure.what
         if self.status in ("unchanged", "recorded"):
-            return str(self.level)
+            return self.level_and_date
         passed = f"{self.checks} check{'' if self.checks == 1 else 's'} passed"
         return f"{self.level}, {'validated before' if self.reused else passed}"
+
+    @property
+    def level_and_date(self) -> str:
+        """For example `validated, proven on 2026-11-26`."""
+        return f"{self.level}, proven on {self.proven[:10]}" if self.proven else str(self.level)
 
     def to_json(self) -> dict[str, Any]:
         return {"event": self.kind, **self.document()}

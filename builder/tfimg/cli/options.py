@@ -536,6 +536,8 @@ class ExtraPackageOptions:
 
     def choose_image(self, project: Project, request: Request) -> ImageSpec:
         """Return the image of a request and of the TensorFlow that requirement files name. Raises as `choose_image`."""
+        if not (self.requirements or self.with_packages):
+            return project.resolve(request).spec
         from tfimg.project.packages import choose_image
 
         return choose_image(project, request, self.packages[0])

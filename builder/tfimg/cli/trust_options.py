@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tfimg.cli.options import RegistryOptions, option, option_group, values
 from tfimg.cli.values import require_fingerprint, require_publisher
 from tfimg.core.errors import InvalidKey, UsageError
-from tfimg.registry.reference import Reference, parse_reference, parse_repository
 
 if TYPE_CHECKING:
     from tfimg.attestations.keys import SigningKey, VerifyingKey
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from tfimg.cli.context import Context
     from tfimg.project.project import Project
     from tfimg.publish.repository import SignedRepository
+    from tfimg.registry.reference import Reference
 
 PASSWORD_VARIABLE = "TFIMG_KEY_PASSWORD"  # noqa: S105
 
@@ -111,6 +111,7 @@ class RequirementOptions(PolicyOptions, TrustedKeyOptions):
     def read_policy(self) -> Policy:
         """Return the policy that the options make. Raises `FileError` and `UsageError`."""
         from tfimg.attestations.policy import parse_conditions
+        from tfimg.registry.reference import parse_repository
 
         policy = super().read_policy()
         if self.origin:
@@ -201,6 +202,8 @@ def require_keys(keys: tuple[VerifyingKey, ...]) -> tuple[VerifyingKey, ...]:
 
 def split_tag(text: str, environ: Mapping[str, str]) -> tuple[Reference, str | None]:
     """Return the repository and the tag of REGISTRY/NAME[:TAG]; a TAG alone is one of TFIMG_REPOSITORY."""
+    from tfimg.registry.reference import parse_reference, parse_repository
+
     if set("@:") & set(text.rpartition("/")[2]):
         reference = parse_reference(text)
         return reference, reference.tag

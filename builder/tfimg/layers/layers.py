@@ -24,7 +24,7 @@ from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.failures import disk_error
 from tfimg.core.files import find_free_bytes, hash_file, name_in_errors, wait_for_lock, write_atomically
 from tfimg.layers.wheel import Blob, BlobWriter, list_record_rows, unpack_wheel
-from tfimg.recipe.layout import Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
+from tfimg.recipe.layout import LAYER_FORMAT, Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
 from tfimg.recipe.lock import Lock, LockedPackage, read_packages
 
 if TYPE_CHECKING:
@@ -248,9 +248,6 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
         next_step="If the index is a mirror, check that it has everything; else update the lock with "
         "`tfimg matrix lock`.",
     )
-
-
-LAYER_FORMAT = "2"  # version of the layers that this package makes: raised when the same wheels would give other bytes
 
 
 def compute_key(layer: WheelLayer, compression: Compression) -> str:

@@ -188,18 +188,28 @@ class Project:
 
     def plan(self, spec: ImageSpec) -> Plan:
         """Return what to build of an image. Raises as `lock` does, and `RenderError`."""
-        from tfimg.recipe.plan import make_plan
+        from tfimg.recipe.plan import Plan, find_dockerfile
+        from tfimg.recipe.tags import list_tags
 
         lock = self.lock(spec)
         wheels = self.locks.local_wheels(spec, lock)
-        return make_plan(spec, lock, templates=self.templates, repository=self.repository, wheels=wheels)
+        folder = self.services.cache / "dockerfiles"
+        dockerfile = find_dockerfile(
+            spec, lock, self._template_texts, lambda: self.templates, folder, wheels=bool(wheels)
+        )
+        tags = list_tags(spec, repository=self.repository)
+        return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=tags, wheels=wheels)
+
+    @cached_property
+    def _template_texts(self) -> Mapping[str, str]:
+        return self.workspace.read_templates()
 
     @cached_property
     def templates(self) -> Environment:
         """The Dockerfile templates."""
         from tfimg.recipe.plan import make_template_environment
 
-        return make_template_environment(self.workspace.read_templates())
+        return make_template_environment(self._template_texts)
 
     @cached_property
     def build_files_digest(self) -> str:

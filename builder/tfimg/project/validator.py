@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfimg.core import cancellation, errors, files
 from tfimg.core.events import InfoEvent, OnEvent, ignore
@@ -19,8 +24,52 @@ from tfimg.project.project import Project
 from tfimg.recipe.labels import IDENTIFIER_LABEL, LOCK_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import Plan
-from tfimg.validation import run
-from tfimg.validation.report import Report
+from tfimg.validation.suite import ALL_CHECKS, MAX_FILES, CheckSelection, Profile, suite_files
+
+if TYPE_CHECKING:
+    from tfimg.validation.report import Report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptReport:
+    """The place of a green report on an image's content: by which suite, to which level, on which accelerator."""
+
+    folder: Path
+    identifier: str
+    content: str
+    suite: str
+    level: str
+    profile: Profile
+    accelerator: str
+
+    @property
+    def file(self) -> Path:
+        subject = repr(astuple(self)[1:])
+        return self.folder / f"{hashlib.sha256(subject.encode()).hexdigest()}.json"
+
+    def read(self) -> Report | None:
+        """Return the report; None if there is none that can be read."""
+        from tfimg.validation.record import read_report
+
+        with suppress(errors.FileError, OSError, UnicodeDecodeError):
+            return read_report(self.file.read_text(encoding="utf-8"), source=str(self.file))
+        return None
+
+    def read_date(self) -> str | None:
+        """Return the date of the report, ISO 8601 in UTC; None as `read`, in a hundredth of its time."""
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            date = str(json.loads(self.file.read_bytes())["date"])
+            return date if parse_time(date) else None
+        return None
+
+    def replace(self, report: Report) -> None:
+        """Remove the earlier report, and keep the new one if it is green and complete."""
+        from tfimg.validation.report import format_json
+
+        self.file.unlink(missing_ok=True)
+        if report.level == report.aim:
+            files.write_atomically(self.file, format_json(report))
+            files.remove_oldest(self.folder, keep=MAX_FILES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +82,7 @@ class Validator:
     project: Project
     engine: Engine
     level: Level | None = None
-    checks: run.CheckSelection = run.ALL_CHECKS
+    checks: CheckSelection = ALL_CHECKS
     reuse_reports: bool = False
     _emulated: dict[Platform, bool] = field(default_factory=dict, init=False)
 
@@ -43,7 +92,7 @@ class Validator:
 
     @cached_property
     def suite(self) -> Mapping[str, bytes]:
-        return run.suite_files(self.project.workspace.validation)
+        return suite_files(self.project.workspace.validation)
 
     def target(self, spec: ImageSpec, on_event: OnEvent = ignore) -> TargetLevel:
         """Return the level to prove of an image here; report if that is not the highest. See `choose_target_level`."""
@@ -57,8 +106,8 @@ class Validator:
             on_event(InfoEvent(text=f"Level {target.level} is the highest that can be proven here. {target.reason}"))
         return target
 
-    def kept_report(self, spec: ImageSpec, target: TargetLevel, content: str) -> run.KeptReport:
-        return run.KeptReport(
+    def kept_report(self, spec: ImageSpec, target: TargetLevel, content: str) -> KeptReport:
+        return KeptReport(
             folder=self.project.services.state / "reports",
             identifier=spec.identifier,
             content=content,
@@ -101,6 +150,8 @@ class Validator:
                 earlier = None
             if earlier and (not same_as or earlier.digest in same_as):
                 return replace(earlier, digest=digest), True
+        from tfimg.validation import run
+
         request = run.ValidationRequest(
             spec=plan.spec,
             lock=plan.lock,
@@ -127,6 +178,8 @@ class Validator:
 
         Raises as `Project.spec_of_image`, and with `needs_lock` `UsageError` if it was not built from its row's lock.
         """
+        from tfimg.validation.run import explain_errors
+
         project, engine = self.project, self.engine
         digest = project.require_image(engine, image)
         spec = project.spec_of_image(engine, image, identifier)
@@ -146,7 +199,7 @@ class Validator:
                 f"{image} was not built from the lock of {spec.identifier}; its label says {lock or 'none'}.",
                 next_step="Build it again with --record, or leave --record out.",
             )
-        with run.explain_errors(project.workspace.validation):
+        with explain_errors(project.workspace.validation):
             self.target(spec, on_event)
             report, _ = self.validate(
                 plan, image, digest=digest, from_lock=bool(lock), may_be_derived=not needs_lock, on_event=on_event

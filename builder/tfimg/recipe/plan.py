@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-from jinja2 import DictLoader, Environment, StrictUndefined, TemplateNotFound, TemplateSyntaxError
+from typing import TYPE_CHECKING
 
 from tfimg.core import errors, files
+from tfimg.core.cache import make_cache_key, read_cache, write_cache
 from tfimg.matrix.schema import PLATFORMS, PROCESSORS
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe import facts, labels, layout
 from tfimg.recipe.lock import GLIBC_MINOR, Lock, hash_lock
-from tfimg.recipe.tags import list_tags
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def make_template_environment(templates: Mapping[str, str]) -> Environment:
     """Return a Jinja2 environment in which a missing variable is an error."""
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
     loader = DictLoader(dict(templates))
     # Dockerfiles are not HTML: nothing to escape.
     return Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
@@ -63,6 +68,37 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
     )
 
 
+def find_dockerfile(
+    spec: ImageSpec,
+    lock: Lock,
+    templates: Mapping[str, str],
+    make_environment: Callable[[], Environment],
+    folder: Path,
+    *,
+    wheels: bool = False,
+) -> str:
+    """Return the Dockerfile of an image; `folder` keeps those that were rendered, which takes longer than all else.
+
+    Raises as `render_dockerfile`.
+    """
+    file = folder / f"{spec.identifier}.json"
+    key = make_cache_key(_hash_modules(), repr(spec), json.dumps([lock, templates, wheels]))
+    kept = read_cache(file, key)
+    if isinstance(kept, str):
+        return kept
+    dockerfile = render_dockerfile(spec, lock, make_environment(), wheels=wheels)
+    write_cache(file, key, dockerfile)
+    return dockerfile
+
+
+@cache
+def _hash_modules() -> str:
+    """Return the digest of the modules that decide a Dockerfile: a checkout changes them within a version."""
+    package = Path(__file__).parents[1]
+    files = sorted(file for name in ("matrix", "recipe") for file in package.glob(f"{name}/*.py"))
+    return make_cache_key(modules=tuple(map(str, files)))
+
+
 def select_defaults(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
     """Yield the images whose Dockerfiles are committed: each release and device on its default Python."""
     return (spec for spec in specs if spec.is_default_python and spec.platform == PLATFORMS[0] and not spec.suffix)
@@ -99,6 +135,8 @@ def _container_variables(spec: ImageSpec) -> dict[str, str]:
 
 
 def _render(environment: Environment, template: str, **values: object) -> str:
+    from jinja2 import TemplateNotFound, TemplateSyntaxError
+
     try:
         return environment.get_template(template).render(**values)
     except TemplateSyntaxError as error:
@@ -122,14 +160,6 @@ class Plan:
     dockerfile: str
     tags: tuple[str, ...]
     wheels: tuple[Path, ...] = ()
-
-
-def make_plan(
-    spec: ImageSpec, lock: Lock, *, templates: Environment, repository: str, wheels: tuple[Path, ...] = ()
-) -> Plan:
-    """Return the plan of an image. Raises `RenderError` when a template is wrong."""
-    dockerfile = render_dockerfile(spec, lock, templates, wheels=bool(wheels))
-    return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=list_tags(spec, repository=repository), wheels=wheels)
 
 
 def hash_recipe(

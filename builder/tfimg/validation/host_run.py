@@ -24,7 +24,8 @@ from tfimg.recipe.facts import collect_host_facts
 from tfimg.recipe.lock import Lock, hash_lock
 from tfimg.validation.record import MAX_NAME, Name, Seconds, Time
 from tfimg.validation.report import GPU_CHECK, Report
-from tfimg.validation.run import MAX_CHECKS, EventStream, import_suite_module, suite_files
+from tfimg.validation.run import MAX_CHECKS, EventStream, import_suite_module
+from tfimg.validation.suite import suite_files
 
 MAX_BYTES = 64 << 20  # bytes of a file; a run has 0.2 MB
 MAX_LISTED, MAX_REASON = 5, 300  # how many reasons a refusal lists, and characters of each

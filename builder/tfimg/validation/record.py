@@ -34,12 +34,12 @@ from tfimg.validation.report import (
     GPU_CHECK,
     SCHEMA,
     CheckResult,
-    Profile,
     Report,
     count_names,
     format_json,
     limit_level,
 )
+from tfimg.validation.suite import Profile
 
 KIND = "tfimg image"
 

@@ -28,6 +28,7 @@ from tfimg.core.text import (
 )
 from tfimg.engine.interface import ContainerRunner, Exit, RunRequest
 from tfimg.matrix.devices import DEVICES, Device
+from tfimg.validation.suite import Profile
 
 if TYPE_CHECKING:
     from junitparser import Error, Failure, Skipped, TestCase
@@ -123,7 +124,6 @@ WORST_FIRST: tuple[Outcome, ...] = ("failed", "crashed", "timed-out", "skipped")
 
 Verdict = Outcome | Literal["broken"]
 Fault = Literal["image", "host"]
-Profile = Literal["smoke", "standard", "full"]
 
 DERIVED_FIELDS = ("passed", "verdict", "level", "fault", "missing")
 """Properties of a report that its JSON has too, so that readers need not compute them."""

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -31,18 +31,16 @@ from tfimg.engine.interface import ContainerRunner, DeviceAccess, Engine, Exit, 
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import Lock, hash_lock
-from tfimg.validation.record import read_report
 from tfimg.validation.report import (
     CheckResult,
     Explanation,
     Inventory,
     Outcome,
-    Profile,
     Report,
     Verdict,
-    format_json,
     take_inventory,
 )
+from tfimg.validation.suite import ALL_CHECKS, MAX_FILES, CheckSelection
 
 SUITE_SECONDS = 4 * 3600.0
 """Limit of the whole suite, for an engine that hangs: the suite itself limits each check.
@@ -291,41 +289,6 @@ def import_suite_module(suite: Path, name: str) -> ModuleType:
             sys.path.remove(str(suite))
 
 
-MAX_FILES = 1000
-"""Files in each folder, the newest ones: the matrix has 258 images, and a new suite writes a report on each."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptReport:
-    """The place of a green report on an image's content: by which suite, to which level, on which accelerator."""
-
-    folder: Path
-    identifier: str
-    content: str
-    suite: str
-    level: str
-    profile: Profile
-    accelerator: str
-
-    @property
-    def file(self) -> Path:
-        subject = repr(astuple(self)[1:])
-        return self.folder / f"{hashlib.sha256(subject.encode()).hexdigest()}.json"
-
-    def read(self) -> Report | None:
-        """Return the report; None if there is none that can be read."""
-        with suppress(errors.FileError, OSError, UnicodeDecodeError):
-            return read_report(self.file.read_text(encoding="utf-8"), source=str(self.file))
-        return None
-
-    def replace(self, report: Report) -> None:
-        """Remove the earlier report, and keep the new one if it is green and complete."""
-        self.file.unlink(missing_ok=True)
-        if report.level == report.aim:
-            write_atomically(self.file, format_json(report))
-            remove_oldest(self.folder, keep=MAX_FILES)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InventoryCache:
     """A folder of inventories, one for each image content and version of the script that takes them.
@@ -365,34 +328,6 @@ ANY_PYTHON = ["sh", "-c", 'exec "$(command -v python || command -v python3)" -I 
 EMULATED_PROCESSOR = {"QEMU_CPU": "cortex-a72"}
 """The processor that QEMU emulates: one of ARMv8.0, which wheels are compiled for. On QEMU's own choice, which has SVE,
 TensorFlow 2.15's Cholesky factor is wrong (QEMU 7.2); without SVE it is right."""
-
-
-def suite_files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*.py"))
-        if "__pycache__" not in file.parts
-    }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckSelection:
-    """Part of the suite to run; `only` and `skip` are patterns of check names."""
-
-    profile: Profile = "standard"
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-
-    @property
-    def arguments(self) -> list[str]:
-        """Arguments of the suite's program."""
-        arguments = ["--profile", self.profile]
-        for option, patterns in (("--only", self.only), ("--skip", self.skip)):
-            arguments += [option, *patterns] if patterns else []
-        return arguments
-
-
-ALL_CHECKS = CheckSelection()  # all checks that a level requires
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

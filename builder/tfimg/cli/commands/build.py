@@ -1,4 +1,7 @@
-"""`tfimg build`."""
+"""`tfimg build`.
+
+Functions import what a build with nothing to do does without: that would take most of its time.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tfimg.build.batch import plan_batch
 from tfimg.build.builder import Builder, BuildResult, BuildSettings, Validated, choose_turn
@@ -20,9 +24,6 @@ from tfimg.build.results import (
     format_summary,
     raise_for_results,
 )
-from tfimg.build.source_wheels import WheelMaker
-from tfimg.cli.commands.publish import publish_images
-from tfimg.cli.commands.validate import check_report_files, write_reports
 from tfimg.cli.context import Context
 from tfimg.cli.options import (
     Command,
@@ -58,15 +59,14 @@ from tfimg.engine.interface import Engine
 from tfimg.matrix.devices import CPU, GPU
 from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec
 from tfimg.project.project import Project
-from tfimg.project.source_wheels import KeptWheels, MakeWheels, Unmade
-from tfimg.publish.publisher import Publisher
-from tfimg.recipe.additions import list_missing_system_packages
 from tfimg.recipe.lock import read_packages
-from tfimg.recipe.plan import Plan
 from tfimg.recipe.shards import make_shard_image, predict_disk, predict_load
-from tfimg.registry.reference import parse_repository
-from tfimg.validation.report import level_words
-from tfimg.validation.run import CheckSelection
+from tfimg.validation.suite import CheckSelection
+
+if TYPE_CHECKING:
+    from tfimg.project.source_wheels import KeptWheels, MakeWheels, Unmade
+    from tfimg.recipe.plan import Plan
+    from tfimg.validation.report import Report
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             plan = project.plan(self.find_image(context, project))
             _say_missing(context, plan.spec)
             engine = context.engines(self.builder)[0]
-            self._build_one(context, Builder(project, engine, settings), plan)
+            self._build_one(context, project, engine, settings, plan)
             self._publish(context, project, engine, [plan.spec])
             return 0
         specs, failed, is_confirmed = self._select_buildable(context, project)
@@ -172,6 +172,8 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         """Return what makes wheels of sources in the first engine, which is looked for when it is needed."""
 
         def make(kept: KeptWheels, sources: Sequence[Unmade]) -> Mapping[Unmade, Path | None]:
+            from tfimg.build.source_wheels import WheelMaker
+
             builder = Builder(project, context.engines(self.builder)[0], self.settings())
             with render_events(context) as render:
                 return WheelMaker(builder, kept, render).make(sources)
@@ -182,6 +184,10 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         """Publish images to --push, if it and they are named."""
         if not (self.target and specs):
             return
+        from tfimg.cli.commands.publish import publish_images
+        from tfimg.publish.publisher import Publisher
+        from tfimg.registry.reference import parse_repository
+
         key = self.signing_key(context.services.environ)
         repository = self.signed_repository(context, project, parse_repository(self.target), key)
         publisher = Publisher(project=project, engine=engine, level=self.required_level(), revalidate=self.revalidate)
@@ -194,7 +200,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             "--jobs": self.jobs,
             "--record": self.record,
             "--recorded": self.recorded,
-            "--revalidate": self.revalidate,
         }
         self.check_image_options(excluded)
         others = {"--push": self.target, "--record": self.record}
@@ -207,6 +212,8 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             )
         signing = {"--key": self.key, "--policy": self.policy, "--publisher": self.publisher}
         if self.target:
+            from tfimg.registry.reference import parse_repository
+
             parse_repository(self.target)
             self.signing_key(context.services.environ)  # a build takes too long to find out afterwards
         elif unused := [name for name, value in (signing | {"--public-key": self.public_key}).items() if value]:
@@ -215,12 +222,12 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
                 next_step="Name where to with --push REGISTRY/NAME, or leave them out.",
             )
         if not self._is_many:
-            if name := "--jobs" if self.jobs else "--revalidate" if self.revalidate else None:
+            if self.jobs:
                 raise UsageError(
-                    f"{name} needs patterns or --all; a request is one image, which is always validated.",
+                    "--jobs needs patterns or --all; a request is one image.",
                     next_step="Write the request as a pattern, such as 2.15.1-cpu-py3.11, or leave the option out.",
                 )
-            check_report_files(self.report)
+            self._check_report_files()
             return
         if self.all and self.patterns:
             raise UsageError("--all and patterns cannot be combined.", next_step="Leave --all out, or the patterns.")
@@ -230,7 +237,13 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
                 f"{', '.join(given)} and {many} cannot be combined: a request means one image.",
                 next_step="Write it as a pattern: '2.15*-cpu-*', '*-cuda12*-py3.11'.",
             )
-        check_report_files(self.report, SUMMARY_SUFFIXES)
+        self._check_report_files(SUMMARY_SUFFIXES)
+
+    def _check_report_files(self, *suffixes: Sequence[str]) -> None:
+        if self.report:
+            from tfimg.cli.commands.validate import check_report_files
+
+            check_report_files(self.report, *suffixes)
 
     def settings(self) -> BuildSettings:
         """Return the settings that the options ask for. Raises `UsageError`."""
@@ -241,24 +254,41 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             cache=parse_cache_options(self.cache_from, self.cache_to),
             level=self.required_level(),
             checks=CheckSelection(profile=self.profile),
+            reuse_reports=not (self.no_cache or self.revalidate or self.recorded),
             record=self.record,
-            record_only=self.record and not self.target,
+            record_only=self.record and self._is_many and not self.target,
             recheck=self.recorded is not None,
             jobs=self.jobs,
         )
 
-    def _build_one(self, context: Context, builder: Builder, plan: Plan) -> None:
+    def _build_one(
+        self, context: Context, project: Project, engine: Engine, settings: BuildSettings, plan: Plan
+    ) -> None:
+        """Build an image, unless it is unchanged: then its result is the same document as one of many images."""
+        with render_events(context) as render:
+            batch = plan_batch(project, [engine], settings, [plan], render)
+        (builder,) = batch.builders
+        for result in batch.results:
+            if self.report and result.proven:
+                self._write_report(_read_report(builder, plan))
+            context.print_result(result.to_json(), partial(_print_unchanged, plan.spec, result))
         with render_events(context) as render:
 
             def on_event(event: Event) -> None:
                 if isinstance(event, Validated):
-                    write_reports(self.report, event.report)
+                    self._write_report(event.report)
                 elif isinstance(event, BuildResult) and not context.json:
                     _print_result(event)
                 else:
                     render(event)
 
-            builder.build(plan, on_event)
+            if batch.plans:
+                builder.build(plan, on_event)
+
+    def _write_report(self, report: Report) -> None:
+        from tfimg.cli.commands.validate import write_reports
+
+        write_reports(self.report, report)
 
     def _build_many(
         self,
@@ -270,7 +300,6 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         failed: Sequence[ImageResult],
         is_confirmed: bool,
     ) -> BatchResult:
-        settings = replace(settings, reuse_reports=not (self.no_cache or self.revalidate or self.recorded))
         with render_events(context) as on_event:
             batch = plan_batch(project, engines, settings, specs, on_event, failed)
         if len(batch.plans) > 1 and not is_confirmed:
@@ -279,9 +308,13 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             ended = batch.build(on_event)
         for name in self.report:
             write_atomically(Path(name), format_summary(ended, name))
-        run = _format_run(specs[0], ended.results[-1]) if len(specs) == 1 else None
-        text = f"{ended.summary}\nrun  {run}" if run else ended.summary
-        context.print_result({"event": "summary", "identifier": None, **ended.to_json()}, text)
+        context.print_result({"event": "summary", "identifier": None, **ended.to_json()}, ended.summary)
+        if len(specs) == 1 and not context.json:
+            result = ended.results[-1]
+            if result.status == "unchanged":
+                _print_unchanged(specs[0], result)
+            elif run := _format_run(specs[0], result):
+                print(f"run  {run}")
         return ended
 
     def _confirm(self, context: Context, project: Project, builder: Builder, specs: Sequence[ImageSpec]) -> None:
@@ -315,20 +348,46 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
 
 
 def _print_result(result: BuildResult) -> None:
+    from tfimg.validation.report import level_words
+
     report, stored, asked = result.report, result.image.stored, result.image.output.compression
     compression = stored.compression if stored.compression == asked else f"{stored.compression}, not {asked} as asked"
-    unpacked, compressed = format_size(stored.unpacked_bytes), format_size(stored.compressed_bytes)
+    checks = f"{len(report.results)} passed in {report.seconds:.0f} s" if report else "none could run here"
     print_fields(
         {
             "image": stored.digest,
             "tags": list(result.plan.tags),
             "base": f"{result.image.base.kind} {result.image.base.name}",
-            "size": f"{unpacked} unpacked, {compressed} compressed ({compression})",
-            "checks": f"{len(report.results)} passed in {report.seconds:.0f} s" if report else "none could run here",
+            "size": f"{_format_sizes(result.summary)} ({compression})",
+            "checks": f"{checks} on {report.date[:10]}" if report and result.reused else checks,
             "level": level_words(report) if report else result.summary.level,
             "run": _format_run(result.spec, result.summary),
         }
     )
+
+
+def _print_unchanged(spec: ImageSpec, result: ImageResult) -> None:
+    print_fields(
+        {
+            "image": result.digest,
+            "status": result.status,
+            "tags": list(result.tags),
+            "size": _format_sizes(result),
+            "level": result.level_and_date,
+            "run": _format_run(spec, result),
+        }
+    )
+
+
+def _format_sizes(result: ImageResult) -> str:
+    return f"{format_size(result.unpacked_bytes)} unpacked, {format_size(result.compressed_bytes)} compressed"
+
+
+def _read_report(builder: Builder, plan: Plan) -> Report:
+    """Return the report on an unchanged image, which is kept."""
+    name = plan.tags[0]
+    stored = builder.engine.read_image(name)
+    return builder.validator.validate(plan, name, digest=stored.digest, content=stored.content)[0]
 
 
 def _format_run(spec: ImageSpec, result: ImageResult) -> str | None:
@@ -344,6 +403,8 @@ def _format_run(spec: ImageSpec, result: ImageResult) -> str | None:
 def _say_missing(context: Context, spec: ImageSpec) -> None:
     """Say which of Debian's packages the extra packages need beside those of the image."""
     if spec.extra and spec.extra.lock:
+        from tfimg.recipe.additions import list_missing_system_packages
+
         names = [package.name for package in read_packages({"own": spec.extra.lock})]
         for note in list_missing_system_packages(spec, names):
             context.say(note)

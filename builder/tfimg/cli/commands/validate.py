@@ -24,8 +24,9 @@ from tfimg.cli.options import (
     values,
 )
 from tfimg.cli.output.console import make_console
+from tfimg.cli.output.display import describe_check, row_grid
 from tfimg.cli.output.fields import print_fields
-from tfimg.cli.output.progress import describe_check, render_events, row_grid
+from tfimg.cli.output.progress import render_events
 from tfimg.cli.output.streams import read_text
 from tfimg.cli.output.tables import COLOURS
 from tfimg.core.errors import UnknownFailure, UsageError
@@ -43,7 +44,8 @@ from tfimg.validation.report import (
     level_words,
     summary_fields,
 )
-from tfimg.validation.run import FAULT_NAMES, HARMLESS, CheckSelection, explain, raise_for_verdict
+from tfimg.validation.run import FAULT_NAMES, HARMLESS, explain, raise_for_verdict
+from tfimg.validation.suite import CheckSelection
 
 
 @dataclass(frozen=True)
