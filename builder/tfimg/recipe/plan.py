@@ -29,10 +29,13 @@ def render_base(environment: Environment, suite: str, archive: str) -> str:
     return _render(environment, "base.Dockerfile.j2", suite=suite, archive=archive)
 
 
-def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, wheels: bool = False) -> str:
+def render_dockerfile(
+    spec: ImageSpec, lock: Lock, environment: Environment, *, wheels: bool = False, steps: bool = False
+) -> str:
     """Return the Dockerfile of an image; `wheels`: some lie in the build context.
 
-    Raises `RenderError` when the template is wrong.
+    `steps`: of all that is not files of wheels, which the stage `libraries` has as far as a step needs them. Raises
+    `RenderError` when the template is wrong.
     """
     programs = [name for name, variant in spec.variants if variant.port]
     layers = layout.list_layer_names(lock, debian=bool(spec.system_packages), programs=bool(programs))
@@ -41,7 +44,8 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         "Dockerfile.j2",
         spec=spec,
         title=labels.format_title(spec),
-        groups=layout.split_lock(lock, spec.removed),
+        groups=() if steps else layout.split_lock(lock, spec.removed),
+        steps=steps,
         lock_path=layout.lock_path,
         committed=any(select_defaults([spec])),
         site=layout.SITE_PACKAGES,
@@ -115,11 +119,12 @@ def _render(environment: Environment, template: str, **values: object) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """An image to build; `wheels` are files that the package index lacks."""
+    """An image to build; `steps` is its Dockerfile without wheels, `wheels` are files that the package index lacks."""
 
     spec: ImageSpec
     lock: Lock
     dockerfile: str
+    steps: str
     tags: tuple[str, ...]
     wheels: tuple[Path, ...] = ()
 
@@ -128,8 +133,14 @@ def make_plan(
     spec: ImageSpec, lock: Lock, *, templates: Environment, repository: str, wheels: tuple[Path, ...] = ()
 ) -> Plan:
     """Return the plan of an image. Raises `RenderError` when a template is wrong."""
-    dockerfile = render_dockerfile(spec, lock, templates, wheels=bool(wheels))
-    return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=list_tags(spec, repository=repository), wheels=wheels)
+    return Plan(
+        spec=spec,
+        lock=lock,
+        dockerfile=render_dockerfile(spec, lock, templates, wheels=bool(wheels)),
+        steps=render_dockerfile(spec, lock, templates, steps=True),
+        tags=list_tags(spec, repository=repository),
+        wheels=wheels,
+    )
 
 
 def hash_recipe(

@@ -1,0 +1,174 @@
+"""Assemble an image for an engine: layers of wheels that are made here, and the steps that the engine builds.
+
+The Dockerfile of the image stays the reference: it gives the same files. Built from it, each file of a wheel would be
+transferred to BuildKit, unpacked, mounted, copied and packed once more.
+"""
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.events import OnEvent, StepEvent
+from tfimg.core.files import hash_file
+from tfimg.engine.handover import ImageLayer, stream_image
+from tfimg.engine.interface import BuildRequest, Engine
+from tfimg.layers.layers import LayerStore
+from tfimg.layers.wheel import Blob
+from tfimg.recipe.layout import WheelLayer
+
+COMPILE = """ARG BASE
+FROM ${BASE} AS compiled
+ARG UNCOMPILED
+RUN --network=none --mount=type=bind,target=/work \\
+    mkdir /modules /bytecode && tar -xf /work/modules.tar -C /modules && \\
+    UNCOMPILED="${UNCOMPILED}" python3 /work/bytecode.py /modules /bytecode && \\
+    tar -cf /bytecode.tar -C /bytecode .
+FROM scratch
+COPY --from=compiled /bytecode.tar /
+"""
+
+EARLY_BYTES = 30_000_000
+"""Compressed bytes of layers that are worth an archive of their own before the rest is finished: the engine unpacks
+layers one after another, those of 2.15.1 for CPU for 10 s, and meanwhile others are made."""
+
+
+@dataclass(kw_only=True)
+class BaseByteCode:
+    """Byte code by the Python of an image's base, which another thread prepares.
+
+    `script` is `bytecode.py`, `uncompiled` are patterns of modules to leave out.
+    """
+
+    engine: Engine
+    script: Path
+    uncompiled: tuple[str, ...]
+    no_cache: bool
+    _base: "Future[tuple[str, str]]" = field(default_factory=Future, init=False)
+
+    def set_base(self, reference: str, digest: str) -> None:
+        """State the base: its name in the engine or a registry, and its digest."""
+        self._base.set_result((reference, digest))
+
+    def _wait(self) -> tuple[str, str]:
+        while True:
+            raise_if_cancelled()
+            try:
+                return self._base.result(timeout=0.2)
+            except TimeoutError:
+                continue
+
+    @cached_property
+    def key(self) -> str:
+        """See `tfimg.layers.layers.ByteCode`."""
+        return sha256("\n".join([self._wait()[1], hash_file(self.script), *self.uncompiled]).encode()).hexdigest()
+
+    def compile(self, modules: Path, target: Path) -> None:
+        """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`."""
+        with tempfile.TemporaryDirectory(prefix="tfimg-bytecode-") as scratch:
+            context, output = Path(scratch, "context"), Path(scratch, "output")
+            context.mkdir()
+            shutil.copy(self.script, context)
+            (context / "modules.tar").hardlink_to(modules) if _on_one_disk(modules, context) else shutil.copy(
+                modules, context / "modules.tar"
+            )
+            dockerfile = context / "Dockerfile"
+            dockerfile.write_text(COMPILE)
+            request = BuildRequest(
+                dockerfile=dockerfile,
+                context=context,
+                name="tfimg/bytecode",
+                build_args={"BASE": self._wait()[0], "UNCOMPILED": " ".join(self.uncompiled)},
+                output=f"type=local,dest={output}",
+                no_cache=self.no_cache,
+            )
+            with closing(self.engine.build(request)) as events:
+                for _ in events:
+                    raise_if_cancelled()
+            shutil.move(output / "bytecode.tar", target)
+
+
+def _on_one_disk(one: Path, other: Path) -> bool:
+    return one.stat().st_dev == other.stat().st_dev
+
+
+@dataclass(kw_only=True)
+class EarlyLoader:
+    """Loads the lowest layers of an image into an engine while others are made, under the image's name.
+
+    An engine unpacks layers in their order. `on_layer` is called from several threads.
+    """
+
+    engine: Engine
+    store: LayerStore
+    name: str
+    order: tuple[WheelLayer, ...]
+    on_event: OnEvent
+    _blobs: dict[WheelLayer, Blob] = field(default_factory=dict, init=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _loaded: int = field(default=0, init=False)
+    _ended: bool = field(default=False, init=False)
+
+    def on_layer(self, layer: WheelLayer, blob: Blob) -> None:
+        """Note that the store has a layer."""
+        with self._changed:
+            self._blobs[layer] = blob
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Load nothing more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Load what is ready, until `end`. Raises as `Engine.load`."""
+        while True:
+            with self._changed:
+                ready = self._ready()
+                while not self._ended and sum(blob.size for _, blob in ready[self._loaded :]) < EARLY_BYTES:
+                    self._changed.wait(0.5)
+                    raise_if_cancelled()
+                    ready = self._ready()
+                if self._ended:
+                    return
+            step, start = f"load {', '.join(layer.name for layer, _ in ready[self._loaded :])}", time.monotonic()
+            self.on_event(StepEvent(step=step, state="started"))
+            self.engine.load(stream_image(self.name, [make_layer(self.store, *one) for one in ready]))
+            self.on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
+            with self._changed:
+                self._loaded = len(ready)
+                self._changed.notify_all()
+
+    def wait_for(self, layers: Sequence[WheelLayer]) -> None:
+        """Wait until the engine has layers."""
+        count = max(self.order.index(layer) for layer in layers) + 1
+        with self._changed:
+            while self._loaded < count and not self._ended:
+                self._changed.wait(0.5)
+                raise_if_cancelled()
+
+    def _ready(self) -> list[tuple[WheelLayer, Blob]]:
+        found = []
+        for layer in self.order:
+            if layer not in self._blobs:
+                break
+            if self._blobs[layer].files:
+                found.append((layer, self._blobs[layer]))
+        return found
+
+
+def make_layer(store: LayerStore, layer: WheelLayer, blob: Blob) -> ImageLayer:
+    """Return a layer of wheels as part of an image."""
+    return ImageLayer(
+        media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id,
+        file=store.path(blob.digest), made_by=f"tfimg layer {layer.name}",
+    )  # fmt: skip
