@@ -114,7 +114,7 @@ class EarlyLoader:
     on_event: OnEvent
     _blobs: dict[WheelLayer, Blob] = field(default_factory=dict, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
-    _loaded: int = field(default=0, init=False)
+    loaded: int = field(default=0, init=False)
     _ended: bool = field(default=False, init=False)
 
     def on_layer(self, layer: WheelLayer, blob: Blob) -> None:
@@ -134,25 +134,26 @@ class EarlyLoader:
         while True:
             with self._changed:
                 ready = self._ready()
-                while not self._ended and sum(blob.size for _, blob in ready[self._loaded :]) < EARLY_BYTES:
+                while not self._ended and sum(blob.size for _, blob in ready[self.loaded :]) < EARLY_BYTES:
                     self._changed.wait(0.5)
                     raise_if_cancelled()
                     ready = self._ready()
                 if self._ended:
                     return
-            step, start = f"load {', '.join(layer.name for layer, _ in ready[self._loaded :])}", time.monotonic()
+            step, start = f"load {', '.join(layer.name for layer, _ in ready[self.loaded :])}", time.monotonic()
             self.on_event(StepEvent(step=step, state="started"))
-            self.engine.load(stream_image(self.name, [make_layer(self.store, *one) for one in ready]))
+            layers = [make_layer(self.store, *one) for one in ready]
+            self.engine.load(stream_image(self.name, layers, loaded=self.loaded))
             self.on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
             with self._changed:
-                self._loaded = len(ready)
+                self.loaded = len(ready)
                 self._changed.notify_all()
 
     def wait_for(self, layers: Sequence[WheelLayer]) -> None:
         """Wait until the engine has layers."""
         count = max(self.order.index(layer) for layer in layers) + 1
         with self._changed:
-            while self._loaded < count and not self._ended:
+            while self.loaded < count and not self._ended:
                 self._changed.wait(0.5)
                 raise_if_cancelled()
 

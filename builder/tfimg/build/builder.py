@@ -507,7 +507,7 @@ class Builder:
                 )
                 config, layers = insert_layers(config, steps, below=below, above=above)
                 with timed_step("load the image", on_event):
-                    self.engine.load(stream_image(name, layers, config))
+                    self.engine.load(stream_image(name, layers, config, loaded=loader.loaded))
         return self._read_back(name, base, output, start, on_event)
 
     @contextmanager

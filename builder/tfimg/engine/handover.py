@@ -91,10 +91,13 @@ def insert_layers(
     }, every
 
 
-def stream_image(name: str, layers: Sequence[ImageLayer], config: Mapping[str, Any] = MINIMAL) -> Iterator[bytes]:
+def stream_image(
+    name: str, layers: Sequence[ImageLayer], config: Mapping[str, Any] = MINIMAL, *, loaded: int = 0
+) -> Iterator[bytes]:
     """Yield an archive, as `docker load` takes it, of an image of layers, lowest first.
 
-    `config` is its configuration; without one it has no settings.
+    `config` is its configuration; without one it has no settings. The files of as many layers as an engine has `loaded`
+    under the same name are left out.
     """
     if config is MINIMAL:
         config = {**config, "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]}}
@@ -122,7 +125,7 @@ def stream_image(name: str, layers: Sequence[ImageLayer], config: Mapping[str, A
     }
     for path, text in documents.items():
         yield from stream_member(path, len(text), [text])
-    files = {layer.digest: layer.file for layer in layers}
+    files = {layer.digest: layer.file for layer in layers[loaded:]}
     for digest, file in files.items():
         yield from stream_member(blob_path(digest), file.stat().st_size, read_pieces(file))
     yield END
