@@ -12,6 +12,7 @@ from tfimg.core.errors import TfimgError
 from tfimg.engine.interface import Engine
 from tfimg.host.survey import Host
 from tfimg.inspect.secrets import Secret
+from tfimg.layers.layers import LayerResult
 from tfimg.matrix.schema import Platform
 from tfimg.project.services import Services
 from tfimg.registry.documents import ImageConfig, Registry
@@ -79,8 +80,8 @@ class TestEnvironment(Services):
     def pip_settings(self) -> Mapping[str, str]:
         return self.pip
 
-    def stages(self, *_: object, **__: object) -> dict[str, str]:
-        return {}
+    def make_layers(self, *_: object, **__: object) -> tuple[LayerResult, ...]:
+        return ()
 
     def registry(self, reference: Reference, *, plain: bool = False, **_: Any) -> Registry:
         self.connections.append((reference.repository, plain))

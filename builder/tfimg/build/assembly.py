@@ -19,10 +19,11 @@ from pathlib import Path
 from tfimg.core.cancellation import raise_if_cancelled
 from tfimg.core.events import OnEvent, StepEvent
 from tfimg.core.files import hash_file
-from tfimg.engine.handover import ImageLayer, stream_image
+from tfimg.engine.handover import ImageLayer, make_plain_config, stream_image
 from tfimg.engine.interface import BuildRequest, Engine
 from tfimg.layers.layers import LayerStore
 from tfimg.layers.wheel import Blob
+from tfimg.matrix.schema import Platform
 from tfimg.recipe.layout import WheelLayer
 
 COMPILE = """ARG BASE
@@ -35,6 +36,8 @@ RUN --network=none --mount=type=bind,target=/work \\
 FROM scratch
 COPY --from=compiled /bytecode.tar /
 """
+
+WAIT_SECONDS = 0.1  # after which a thread looks whether its work was cancelled
 
 EARLY_BYTES = 30_000_000
 """Compressed bytes of layers that are worth an archive of their own before the rest is finished: the engine unpacks
@@ -62,7 +65,7 @@ class BaseByteCode:
         while True:
             raise_if_cancelled()
             try:
-                return self._base.result(timeout=0.2)
+                return self._base.result(timeout=WAIT_SECONDS)
             except TimeoutError:
                 continue
 
@@ -73,20 +76,19 @@ class BaseByteCode:
 
     def compile(self, modules: Path, target: Path) -> None:
         """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`."""
+        reference, _ = self._wait()
         with tempfile.TemporaryDirectory(prefix="tfimg-bytecode-") as scratch:
             context, output = Path(scratch, "context"), Path(scratch, "output")
             context.mkdir()
             shutil.copy(self.script, context)
-            (context / "modules.tar").hardlink_to(modules) if _on_one_disk(modules, context) else shutil.copy(
-                modules, context / "modules.tar"
-            )
+            shutil.copy(modules, context / "modules.tar")
             dockerfile = context / "Dockerfile"
             dockerfile.write_text(COMPILE)
             request = BuildRequest(
                 dockerfile=dockerfile,
                 context=context,
                 name="tfimg/bytecode",
-                build_args={"BASE": self._wait()[0], "UNCOMPILED": " ".join(self.uncompiled)},
+                build_args={"BASE": reference, "UNCOMPILED": " ".join(self.uncompiled)},
                 output=f"type=local,dest={output}",
                 no_cache=self.no_cache,
             )
@@ -94,10 +96,6 @@ class BaseByteCode:
                 for _ in events:
                     raise_if_cancelled()
             shutil.move(output / "bytecode.tar", target)
-
-
-def _on_one_disk(one: Path, other: Path) -> bool:
-    return one.stat().st_dev == other.stat().st_dev
 
 
 @dataclass(kw_only=True)
@@ -110,6 +108,7 @@ class EarlyLoader:
     engine: Engine
     store: LayerStore
     name: str
+    platform: Platform
     order: tuple[WheelLayer, ...]
     on_event: OnEvent
     _blobs: dict[WheelLayer, Blob] = field(default_factory=dict, init=False)
@@ -131,11 +130,17 @@ class EarlyLoader:
 
     def run(self) -> None:
         """Load what is ready, until `end`. Raises as `Engine.load`."""
+        try:
+            self._run()
+        finally:
+            self.end()
+
+    def _run(self) -> None:
         while True:
             with self._changed:
                 ready = self._ready()
                 while not self._ended and sum(blob.size for _, blob in ready[self.loaded :]) < EARLY_BYTES:
-                    self._changed.wait(0.5)
+                    self._changed.wait(WAIT_SECONDS)
                     raise_if_cancelled()
                     ready = self._ready()
                 if self._ended:
@@ -143,7 +148,8 @@ class EarlyLoader:
             step, start = f"load {', '.join(layer.name for layer, _ in ready[self.loaded :])}", time.monotonic()
             self.on_event(StepEvent(step=step, state="started"))
             layers = [make_layer(self.store, *one) for one in ready]
-            self.engine.load(stream_image(self.name, layers, loaded=self.loaded))
+            config = make_plain_config(layers, self.platform)
+            self.engine.load(stream_image(self.name, layers, config, loaded=self.loaded))
             self.on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
             with self._changed:
                 self.loaded = len(ready)
@@ -154,7 +160,7 @@ class EarlyLoader:
         count = max(self.order.index(layer) for layer in layers) + 1
         with self._changed:
             while self.loaded < count and not self._ended:
-                self._changed.wait(0.5)
+                self._changed.wait(WAIT_SECONDS)
                 raise_if_cancelled()
 
     def _ready(self) -> list[tuple[WheelLayer, Blob]]:

@@ -477,7 +477,15 @@ class Builder:
         )
         store = services.layer_store
         order = [layer for layer in list_wheel_layers(plan.lock, spec.removed) if not layer.group.is_upper]
-        loader = EarlyLoader(engine=self.engine, store=store, name=name, order=tuple(order), on_event=on_event)
+        loader = EarlyLoader(
+            engine=self.engine,
+            store=store,
+            name=name,
+            platform=spec.platform,
+            # An engine unpacks an image of another platform only for a container.
+            order=tuple(order) if spec.platform == self.capabilities.platform else (),
+            on_event=on_event,
+        )
         make = partial(
             services.make_layers, plan.lock, local_wheels=plan.wheels, removed=spec.removed, byte_code=byte_code,
             compression=compression, fresh=self.settings.no_cache, on_layer=loader.on_layer, on_event=on_event,

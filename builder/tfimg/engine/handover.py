@@ -27,6 +27,7 @@ from tfimg.core.files import digest_of, name_in_errors, read_pieces, write_atomi
 from tfimg.core.tar import END, stream_member
 from tfimg.core.text import canonical_json
 from tfimg.engine.export import extract_layout
+from tfimg.matrix.schema import Platform
 
 SCHEME = "oci-layout://"  # scheme of a build context that is an image of an OCI layout on this machine: FOLDER@DIGEST
 
@@ -34,9 +35,6 @@ SALTS = (1, 2, 3)
 """Salts that are tried in turn. Images that share layers share the salted ones too; each interruption uses up one."""
 
 SKIPPABLE = 0x184D2A50  # magic number of a frame that decoders of Zstandard skip (RFC 8878, 3.1.2)
-
-MINIMAL: Mapping[str, Any] = {"architecture": "amd64", "os": "linux", "config": {}}
-"""The configuration of an image without settings, but for its layers."""
 
 PIECE = 1 << 20  # bytes read at a time
 
@@ -91,16 +89,20 @@ def insert_layers(
     }, every
 
 
+def make_plain_config(layers: Sequence[ImageLayer], platform: Platform) -> dict[str, Any]:
+    """Return the configuration of an image of layers, lowest first, that has no settings."""
+    system, _, processor = platform.partition("/")
+    rootfs = {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]}
+    return {"architecture": processor, "os": system, "config": {}, "rootfs": rootfs}
+
+
 def stream_image(
-    name: str, layers: Sequence[ImageLayer], config: Mapping[str, Any] = MINIMAL, *, loaded: int = 0
+    name: str, layers: Sequence[ImageLayer], config: Mapping[str, Any], *, loaded: int = 0
 ) -> Iterator[bytes]:
     """Yield an archive, as `docker load` takes it, of an image of layers, lowest first.
 
-    `config` is its configuration; without one it has no settings. The files of as many layers as an engine has `loaded`
-    under the same name are left out.
+    The files of as many layers as an engine has `loaded` under the same name are left out.
     """
-    if config is MINIMAL:
-        config = {**config, "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]}}
     content = canonical_json(config)
     described = {"mediaType": OCI_CONFIG, "digest": digest_of(content), "size": len(content)}
     entries = [{"mediaType": layer.media_type, "digest": layer.digest, "size": layer.size} for layer in layers]

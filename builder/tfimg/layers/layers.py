@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled, run_ahead
 from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, parse_document
-from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
+from tfimg.core.errors import BuildError, HashMismatchError, Interrupted, InvalidWheel, LockError
 from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.failures import disk_error
 from tfimg.core.files import find_free_bytes, hash_file, name_in_errors, wait_for_lock, write_atomically
-from tfimg.core.tar import END, TarReader, stream_member
+from tfimg.core.tar import END, MAX_NAME, TarReader, stream_member
 from tfimg.layers.wheel import Blob, BlobWriter, find_path_problem, list_modules, list_record_rows, unpack_wheel
 from tfimg.recipe.layout import (
     SITE_PACKAGES,
@@ -362,6 +362,8 @@ class GroupMaker:
             words = [LAYER_FORMAT, self.compression, *group.removed, *rows]
             content_key = hashlib.sha256("\n".join(words).encode()).hexdigest()
         blobs = {first: blob} if content_key and (blob := self._find(content_key, first)) else {}
+        for layer, found in blobs.items():
+            self.on_layer(layer, found)
         missing = {layer.is_shared: layer for layer in keys if layer not in blobs}
         with (
             self._compile(group, wheels if False in missing else ()) as wait_for_byte_code,
@@ -440,7 +442,7 @@ def _write_modules(target: Path, wheels: Sequence[Path], group: WheelGroup) -> i
 
 
 def _add_byte_code(layer: BlobWriter, tar: Path | None) -> None:
-    """Add byte code to a layer, in the order of paths. Raises `InvalidDocument` for a tar that has something else."""
+    """Add byte code to a layer, in the order of paths. Raises `BuildError` for a tar that has something else."""
     if tar is None:
         return
     found: dict[str, bytes] = {}
@@ -449,7 +451,10 @@ def _add_byte_code(layer: BlobWriter, tar: Path | None) -> None:
             path = member.name.removeprefix("./")
             if member.isreg():
                 if find_path_problem(path) or not BYTE_CODE.search(path):
-                    raise InvalidDocument(f"{path!r} is no byte code")
+                    raise BuildError(
+                        f"The step that compiles Python code wrote {path[:MAX_NAME]!r}, which is no byte code.",
+                        next_step="Renew the base (--renew-base), or take another one.",
+                    )
                 found[path] = reader.read(MAX_BYTE_CODE)
     for path, content in sorted(found.items()):
         layer.add(f"{SITE_PACKAGES}/{path}".lstrip("/"), len(content), [content])
