@@ -22,7 +22,7 @@ from tfimg.layers.wheel import Blob
 from tfimg.recipe.layout import WheelLayer, list_wheel_layers
 
 SECONDS = 20
-LOCK = {"cuda": "cudnn==1\n", "tensorflow": "tensorflow==2\n"}
+EMPTY = Blob(media_type="tar", digest="", diff_id="", size=0, unpacked=0, files=0)
 
 
 class LoadingEngine(FakeEngine):
@@ -102,6 +102,20 @@ def test_what_lies_lowest_is_loaded_while_the_rest_is_made(
     assert loader.loaded == 4
 
 
+def test_layers_that_a_step_needs_are_loaded_however_small_they_are(
+    loader: EarlyLoader, add: Callable[[EarlyLoader, int, int], str]
+) -> None:
+    engine = loader.engine
+    assert isinstance(engine, LoadingEngine)
+    with run_ahead(loader.run) as wait:
+        digests = {add(loader, number, 1) for number in range(2)}
+        loader.on_layer(loader.order[2], EMPTY)
+        assert loader.wait_for(loader.order[:3])
+        loader.end()
+        wait()
+    assert engine.loads == [(2, digests)], "a layer without files is in no image"
+
+
 def test_a_failed_load_ends_the_wait_for_it(loader: EarlyLoader, add: Callable[[EarlyLoader, int, int], str]) -> None:
     def fail(pieces: Iterator[bytes]) -> None:
         raise OSError("full")
@@ -109,7 +123,7 @@ def test_a_failed_load_ends_the_wait_for_it(loader: EarlyLoader, add: Callable[[
     loader.engine.load = fail  # type: ignore[method-assign]
     add(loader, 0, EARLY_BYTES)
     with run_ahead(loader.run) as wait:
-        loader.wait_for(loader.order[:1])
+        assert not loader.wait_for(loader.order[:1])
         with pytest.raises(OSError, match="full"):
             wait()
 

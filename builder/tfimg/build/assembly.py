@@ -8,16 +8,17 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 
 from tfimg.core.cancellation import raise_if_cancelled
-from tfimg.core.events import OnEvent, StepEvent
+from tfimg.core.events import Event, OnEvent, StepEvent
 from tfimg.core.files import hash_file
 from tfimg.engine.handover import ImageLayer, make_plain_config, stream_image
 from tfimg.engine.interface import BuildRequest, Engine
@@ -42,6 +43,26 @@ WAIT_SECONDS = 0.1  # after which a thread looks whether its work was cancelled
 EARLY_BYTES = 30_000_000
 """Compressed bytes of layers that are worth an archive of their own before the rest is finished: the engine unpacks
 layers one after another, those of 2.15.1 for CPU for 10 s, and meanwhile others are made."""
+
+
+def one_at_a_time(on_event: OnEvent) -> OnEvent:
+    """Return a function that several threads may call."""
+    lock = threading.Lock()
+
+    def report(event: Event) -> None:
+        with lock:
+            on_event(event)
+
+    return report
+
+
+@contextmanager
+def timed_step(step: str, on_event: OnEvent) -> Iterator[None]:
+    """Report the block as a step."""
+    start = time.monotonic()
+    on_event(StepEvent(step=step, state="started"))
+    yield
+    on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
 
 
 @dataclass(kw_only=True)
@@ -102,7 +123,8 @@ class BaseByteCode:
 class EarlyLoader:
     """Loads the lowest layers of an image into an engine while others are made, under the image's name.
 
-    An engine unpacks layers in their order. `on_layer` is called from several threads.
+    `order` has the layers, lowest first, as an engine unpacks them. `on_layer` is called from several threads. `loaded`
+    is the number of layers that the engine has; one without files counts for none.
     """
 
     engine: Engine
@@ -111,9 +133,11 @@ class EarlyLoader:
     platform: Platform
     order: tuple[WheelLayer, ...]
     on_event: OnEvent
+    loaded: int = field(default=0, init=False)
     _blobs: dict[WheelLayer, Blob] = field(default_factory=dict, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
-    loaded: int = field(default=0, init=False)
+    _done: int = field(default=0, init=False)
+    _wanted: int = field(default=0, init=False)
     _ended: bool = field(default=False, init=False)
 
     def on_layer(self, layer: WheelLayer, blob: Blob) -> None:
@@ -131,51 +155,48 @@ class EarlyLoader:
     def run(self) -> None:
         """Load what is ready, until `end`. Raises as `Engine.load`."""
         try:
-            self._run()
+            while ready := self._wait_for_layers():
+                self._load(ready)
         finally:
             self.end()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                ready = self._ready()
-                while not self._ended and sum(blob.size for _, blob in ready[self.loaded :]) < EARLY_BYTES:
-                    self._changed.wait(WAIT_SECONDS)
-                    raise_if_cancelled()
-                    ready = self._ready()
-                if self._ended:
-                    return
-            step, start = f"load {', '.join(layer.name for layer, _ in ready[self.loaded :])}", time.monotonic()
-            self.on_event(StepEvent(step=step, state="started"))
-            layers = [make_layer(self.store, *one) for one in ready]
-            config = make_plain_config(layers, self.platform)
-            self.engine.load(stream_image(self.name, layers, config, loaded=self.loaded))
-            self.on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
-            with self._changed:
-                self.loaded = len(ready)
-                self._changed.notify_all()
-
-    def wait_for(self, layers: Sequence[WheelLayer]) -> None:
-        """Wait until the engine has layers."""
-        count = max(self.order.index(layer) for layer in layers) + 1
+    def wait_for(self, layers: Sequence[WheelLayer]) -> bool:
+        """Wait until the engine has layers; return whether it has."""
         with self._changed:
-            while self.loaded < count and not self._ended:
+            self._wanted = max((self.order.index(layer) + 1 for layer in layers), default=0)
+            self._changed.notify_all()
+            while self._done < self._wanted and not self._ended:
                 self._changed.wait(WAIT_SECONDS)
                 raise_if_cancelled()
+            return self._done >= self._wanted
 
-    def _ready(self) -> list[tuple[WheelLayer, Blob]]:
-        found = []
-        for layer in self.order:
-            if layer not in self._blobs:
-                break
-            if self._blobs[layer].files:
-                found.append((layer, self._blobs[layer]))
-        return found
+    def _wait_for_layers(self) -> list[tuple[WheelLayer, Blob]]:
+        """Return the lowest layers when there are more of them to load; none at the end."""
+        with self._changed:
+            while not self._ended:
+                ready = [(layer, self._blobs[layer]) for layer in takewhile(self._blobs.__contains__, self.order)]
+                added = sum(blob.size for _, blob in ready[self._done :])
+                if added >= EARLY_BYTES or self._done < self._wanted <= len(ready):
+                    return ready
+                self._changed.wait(WAIT_SECONDS)
+                raise_if_cancelled()
+            return []
+
+    def _load(self, ready: Sequence[tuple[WheelLayer, Blob]]) -> None:
+        layers = [make_layer(self.store, *one) for one in ready if one[1].files]
+        if len(layers) > self.loaded:
+            names = ", ".join(layer.made_by for layer in layers[self.loaded :])
+            with timed_step(f"load {names}", self.on_event):
+                config = make_plain_config(layers, self.platform)
+                self.engine.load(stream_image(self.name, layers, config, loaded=self.loaded))
+        with self._changed:
+            self.loaded, self._done = len(layers), len(ready)
+            self._changed.notify_all()
 
 
 def make_layer(store: LayerStore, layer: WheelLayer, blob: Blob) -> ImageLayer:
     """Return a layer of wheels as part of an image."""
     return ImageLayer(
         media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id,
-        file=store.path(blob.digest), made_by=f"tfimg layer {layer.name}",
+        file=store.path(blob.digest), made_by=layer.name,
     )  # fmt: skip

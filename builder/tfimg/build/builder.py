@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from tfimg import __version__
+from tfimg.build.assembly import BaseByteCode, EarlyLoader, make_layer, one_at_a_time, timed_step
 from tfimg.build.results import ImageResult
 from tfimg.core import cancellation, errors, files, process
-from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent, ignore
+from tfimg.core.events import Event, InfoEvent, OnEvent, ignore
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.core.text import parse_time, quote_argument, to_plain_text
 from tfimg.custom.image import make_custom_labels
 from tfimg.engine import bases, buildx
+from tfimg.engine.handover import insert_layers, read_steps, stream_image
 from tfimg.engine.interface import BuildRequest, Capabilities, Engine, StoredImage
 from tfimg.engine.machine import EMULATE, check_disk_space, open_candidate
 from tfimg.host.survey import TargetLevel
-from tfimg.layers.layers import LAYER_FORMAT
+from tfimg.layers.layers import LAYER_FORMAT, LayerResult
 from tfimg.matrix.schema import PLATFORMS, Platform
 from tfimg.matrix.spec import ImageSpec
 from tfimg.project.project import Project, read_record, write_record
@@ -150,26 +152,6 @@ def _list_changes(proven: RecordedBase, present: bases.BaseConfig) -> Iterator[s
         yield f"made on {present.created or 'an unknown day'}, was {proven.created or 'unknown'}"
     if (proven.python, proven.layers, proven.created) == (present.python, present.layers, present.created):
         yield "only its digest differs"
-
-
-def one_at_a_time(on_event: OnEvent) -> OnEvent:
-    """Return a function that several threads may call."""
-    lock = threading.Lock()
-
-    def report(event: Event) -> None:
-        with lock:
-            on_event(event)
-
-    return report
-
-
-@contextmanager
-def timed_step(step: str, on_event: OnEvent) -> Iterator[None]:
-    """Report the block as a step."""
-    start = time.monotonic()
-    on_event(StepEvent(step=step, state="started"))
-    yield
-    on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -463,9 +445,6 @@ class Builder:
 
     def _assemble(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         """Load an image whose layers of wheels are made here, while the engine builds the rest."""
-        from tfimg.build.assembly import BaseByteCode, EarlyLoader, make_layer
-        from tfimg.engine.handover import insert_layers, read_steps, stream_image
-
         services, spec = self.project.services, plan.spec
         compression = self.settings.choose_compression(spec)
         output = buildx.choose_output(self.capabilities, name, compression)
@@ -486,10 +465,18 @@ class Builder:
             order=tuple(order) if spec.platform == self.capabilities.platform else (),
             on_event=on_event,
         )
-        make = partial(
+        make_all = partial(
             services.make_layers, plan.lock, local_wheels=plan.wheels, removed=spec.removed, byte_code=byte_code,
             compression=compression, fresh=self.settings.no_cache, on_layer=loader.on_layer, on_event=on_event,
         )  # fmt: skip
+
+        def make() -> tuple[LayerResult, ...]:
+            try:
+                return make_all()
+            except BaseException:
+                loader.end()
+                raise
+
         with cancellation.run_ahead(make) as wait_for_layers, cancellation.run_ahead(loader.run) as wait_for_loader:
             base, tools = self._prepare_bases(spec, on_event)
             start = time.monotonic()
@@ -500,7 +487,9 @@ class Builder:
             ):
                 archive = Path(scratch, "steps.tar")
                 if spec.gpu:
-                    loader.wait_for([layer for layer in order if layer.name in NVIDIA_GROUPS])
+                    if not loader.wait_for([layer for layer in order if layer.name in NVIDIA_GROUPS]):
+                        wait_for_layers()  # either has failed
+                        wait_for_loader()
                     request = replace(request, contexts={"libraries": f"docker-image://{name}"})
                 option = output.option.replace(f"type=image,name={name}", f"type=oci,dest={archive}")
                 self._run_build(replace(request, output=option), on_event)
