@@ -1,4 +1,4 @@
-# tfimg itself. builder/self_image.py hands in BASE, and `code-packages`: a layer that it makes of the wheels.
+# tfimg itself, without its wheels: builder/self_image.py hands in BASE, and puts a layer of the wheels on top.
 ARG BASE
 FROM ${BASE} AS base
 
@@ -6,12 +6,6 @@ FROM ${BASE} AS base
 FROM base AS environment
 RUN --mount=type=bind,source=build,target=/build \
     sh /build/environment
-
-FROM environment AS bytecode
-ARG SOURCE_DATE_EPOCH
-RUN --mount=type=bind,source=build,target=/build \
-    --mount=type=bind,from=code-packages,source=/opt/tensorflow/lib/python3/site-packages,target=/opt/tensorflow/lib/python3/site-packages \
-    sh /build/bytecode
 
 FROM environment AS system
 ARG SOURCE_DATE_EPOCH
@@ -22,9 +16,8 @@ RUN --mount=type=bind,source=build,target=/build \
     rm -rf /var/lib/apt/lists/* && \
     sh /build/settle
 
-FROM code-packages AS image
+FROM scratch AS image
 COPY --link --from=system / /
-COPY --link --from=bytecode /bytecode /
 ENV PATH=/opt/tensorflow/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     VIRTUAL_ENV=/opt/tensorflow \
     LANG=C.UTF-8

@@ -68,10 +68,12 @@ def make_plan(wheel: Path, name: str, project: Project) -> Plan:
     template = (HERE / "self_image.Dockerfile").read_text(encoding="utf-8")
     version = parse_wheel_filename(wheel.name)[1]
     title = f'LABEL org.opencontainers.image.title="tfimg" org.opencontainers.image.version="{version}"'
+    dockerfile = f"ARG SOURCE_DATE_EPOCH={EPOCH}\n{template}{title}\n"
     return Plan(
         spec=spec,
         lock=resolve_wheels(wheel, spec, project.services),
-        dockerfile=f"ARG SOURCE_DATE_EPOCH={EPOCH}\n{template}{title}\n",
+        dockerfile=dockerfile,
+        steps=dockerfile,
         tags=(name,),
         wheels=(wheel,),
     )

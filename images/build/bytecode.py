@@ -1,6 +1,7 @@
-"""Compile a folder's modules into another folder: bytecode.py SITE-PACKAGES OUTPUT.
+"""Compile the modules below a folder: bytecode.py SITE-PACKAGES OUTPUT.
 
-UNCOMPILED is as in `bytecode`.
+OUTPUT gets the byte code of each module, in `__pycache__`; it may be the same folder. UNCOMPILED has patterns of
+modules to leave out, in which `*` also stands for `/`.
 Byte code is checked by the hash of its source, not by an mtime: so it stays valid when mtimes change, and its bytes do
 not depend on the clock.
 """
@@ -19,8 +20,8 @@ from py_compile import compile as compile_module
 
 SITE, OUTPUT = Path(sys.argv[1]), Path(sys.argv[2])
 UNCOMPILED = os.environ.get("UNCOMPILED", "").split()
-SEEN_AS = SITE.parent.with_name(f"python3.{sys.version_info[1]}") / SITE.name
-"""The path by which Python finds the modules, and which their tracebacks show."""
+SEEN_AS = Path(f"/opt/tensorflow/lib/python3.{sys.version_info[1]}/site-packages")
+"""The folder in which Python finds the modules, and which their tracebacks show."""
 
 
 def is_wanted(source: Path) -> bool:
@@ -31,19 +32,17 @@ def is_wanted(source: Path) -> bool:
 
 def compiled(source: Path) -> None:
     """Compile one module; what is not Python of this version, as a template in a package, has no byte code."""
-    target = Path(cache_from_source(str(OUTPUT / source.relative_to("/"))))
-    seen_as = str(SEEN_AS / source.relative_to(SITE))
+    path = source.relative_to(SITE)
     with suppress(PyCompileError):
         compile_module(
             str(source),
-            str(target),
-            seen_as,
+            cache_from_source(str(OUTPUT / path)),
+            str(SEEN_AS / path),
             doraise=True,
             invalidation_mode=PycInvalidationMode.CHECKED_HASH,
         )
 
 
 if __name__ == "__main__":
-    OUTPUT.mkdir()
     with Pool() as pool:
         pool.map(compiled, filter(is_wanted, sorted(SITE.rglob("*.py"))), chunksize=64)

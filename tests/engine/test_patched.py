@@ -69,7 +69,6 @@ def test_an_advisory_leads_to_a_new_image_and_the_old_digest_is_withdrawn(
         "libclang",
         "tensorflow",
         "tensorflow-python",
-        "bytecode-tensorflow",
         "numpy",
         "system",
         "packages",

@@ -67,8 +67,7 @@ def test_labels_name_base_lock_and_recipe(built: Built, engine: DockerEngine) ->
         "tfimg.device": "cpu",
         "tfimg.lock": hash_lock(workspace.read_lock(IDENTIFIER)),
         "tfimg.layers": "libclang tensorflow tensorflow-python numpy compiled tensorboard "
-        "bytecode-tensorflow bytecode-numpy bytecode-compiled bytecode-tensorboard "
-        "system packages bytecode-packages selftest home",
+        "system packages selftest home",
         "tfimg.version": "0.1.0",
         "tfimg.base.kind": "bootstrapped",
     }
@@ -126,7 +125,7 @@ def test_events_name_the_steps(built: Built) -> None:
     steps = [event for event in built.result.documents if event["event"] == "step"]
     ended = {event["step"] for event in steps if event["state"] in {"done", "cached"}}
     assert ended >= {event["step"] for event in steps if event["state"] == "started"}
-    assert any("--from=bytecode-packages" in step for step in ended)
+    assert any("--from=system" in step for step in ended)
     if connect(os.environ, state_folder(os.environ)).get_capabilities().accepts_layers:
         assert {f"layer {name}" for name in ("tensorflow", "tensorflow-python", "numpy", "packages")} <= ended
     assert [event["check"] for event in built.result.documents if event["event"] == "check"] == CHECKS

@@ -12,8 +12,12 @@ from tfimg.core.errors import TfimgError
 from tfimg.engine.interface import Engine
 from tfimg.host.survey import Host
 from tfimg.inspect.secrets import Secret
+from tfimg.layers.layers import LayerResult, OnLayer
+from tfimg.layers.wheel import Blob
 from tfimg.matrix.schema import Platform
 from tfimg.project.services import Services
+from tfimg.recipe.layout import list_wheel_layers
+from tfimg.recipe.lock import Lock
 from tfimg.registry.documents import ImageConfig, Registry
 from tfimg.registry.reference import Reference
 
@@ -79,8 +83,15 @@ class TestEnvironment(Services):
     def pip_settings(self) -> Mapping[str, str]:
         return self.pip
 
-    def stages(self, *_: object, **__: object) -> dict[str, str]:
-        return {}
+    def make_layers(
+        self, lock: Lock, *, removed: tuple[str, ...] = (), on_layer: OnLayer, **_: object
+    ) -> tuple[LayerResult, ...]:  # type: ignore[override]
+        """Make layers without files."""
+        blob = Blob(media_type="", digest="", diff_id="", size=0, unpacked=0, files=0)
+        layers = [*list_wheel_layers(lock, removed)]
+        for layer in layers:
+            on_layer(layer, blob)
+        return tuple(LayerResult(layer=layer, blob=blob, seconds=None) for layer in layers)
 
     def registry(self, reference: Reference, *, plain: bool = False, **_: Any) -> Registry:
         self.connections.append((reference.repository, plain))

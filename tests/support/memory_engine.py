@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from support.inventories import INVENTORY
+from tfimg.core.documents import OCI_CONFIG, OCI_MANIFEST, blob_path
 from tfimg.core.errors import EngineError, NetworkError, NotInRegistry
 from tfimg.core.events import BuildEvent, ProgressEvent
+from tfimg.core.files import digest_of
+from tfimg.core.tar import make_archive
+from tfimg.core.text import canonical_json
 from tfimg.engine.interface import (
     NO_IMAGES,
     BuildRequest,
@@ -32,6 +36,8 @@ from tfimg.matrix.schema import Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 
 HOST = "unix:///run/fake.sock"
+
+LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 def capabilities(
@@ -68,10 +74,10 @@ def stored_image(digest: str = "sha256:1", *, identifier: str | None = None, **f
 class FakeEngine:
     """Keeps images by name; `names` shows what a user would see.
 
-    `script` is what builds tell, an exception in it is raised there; `late` is raised by the engine after a build
-    has named its image. `run_output` is what containers say, an exception in it is raised there. `remote` is what
-    registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to go
-    over the network. `emulates`: it runs programs of every platform; `tried` are the platforms of its checks.
+    `script` is what builds tell, an exception in it is raised there; `late` is raised by the engine after it has
+    named the image of a build. `run_output` is what containers say, an exception in it is raised there. `remote` is
+    what registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to
+    go over the network. `emulates`: it runs programs of every platform; `tried` are the platforms of its checks.
     `holds` is the inventory of its images; without one, `run_output` answers for it. `wheels` are what builds write
     whose output is a folder: the one that is named as the archive, else all.
     """
@@ -142,10 +148,13 @@ class FakeEngine:
             for wheel in own or self.wheels:
                 shutil.copy(wheel, folder)
             return
-        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-        media_type = "application/vnd.oci.image.layer.v1.tar+zstd"
-        layer = StoredLayer(digest=f"sha256:{'1' * 64}", media_type=media_type, size=100)
         labels = {**_labels(text), **request.labels}
+        if request.output.startswith("type=oci"):
+            path = request.output.partition("dest=")[2].partition(",")[0]
+            Path(path).write_bytes(_make_archive(labels))
+            return
+        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        layer = StoredLayer(digest=f"sha256:{'1' * 64}", media_type=f"{LAYER}+zstd", size=100)
         self.names[request.name] = stored_image(
             digest, layers=(layer,), unpacked_bytes=300, labels=labels, content=digest
         )
@@ -162,8 +171,10 @@ class FakeEngine:
         with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
             files = {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
         for image in json.loads(files.get("index.json", b'{"manifests": []}'))["manifests"]:
-            name = image["annotations"]["io.containerd.image.name"]
-            self.names[name] = stored_image(image["digest"])
+            name = image["annotations"]["io.containerd.image.name"].removeprefix("docker.io/")
+            self.names[name] = _read_image(files, image["digest"])
+        if self.late:
+            raise self.late
 
     def find_digest(self, name: str) -> str | None:
         return self.names[name].digest if name in self.names else None
@@ -232,6 +243,44 @@ class FakeEngine:
 
     def remove_with_containers(self, name: str) -> None:
         self.remove(name)
+
+
+def _make_archive(labels: Mapping[str, str]) -> bytes:
+    """What a build writes: an image of one layer, with labels."""
+    layer = b"a layer"
+    config = {
+        "architecture": "amd64", "os": "linux", "created": "2000-01-01T00:00:00Z", "config": {"Labels": labels},
+        "history": [{"created_by": "COPY / /"}, {"created_by": "LABEL", "empty_layer": True}],
+        "rootfs": {"type": "layers", "diff_ids": [digest_of(layer)]},
+    }  # fmt: skip
+    text = json.dumps(config).encode()
+    described = {"mediaType": OCI_CONFIG, "digest": digest_of(text), "size": len(text)}
+    entry = {"mediaType": f"{LAYER}+zstd", "digest": digest_of(layer), "size": len(layer)}
+    manifest = json.dumps(
+        {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": [entry]}
+    ).encode()
+    named = {"mediaType": OCI_MANIFEST, "digest": digest_of(manifest), "size": len(manifest)}
+    files = {
+        "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
+        "index.json": json.dumps({"schemaVersion": 2, "manifests": [named]}).encode(),
+        **{blob_path(digest_of(content)): content for content in (layer, text, manifest)},
+    }
+    return make_archive({path: (content, 0o644) for path, content in files.items()})
+
+
+def _read_image(files: Mapping[str, bytes], digest: str) -> StoredImage:
+    if blob_path(digest) not in files:
+        return stored_image(digest)
+    manifest = json.loads(files[blob_path(digest)])
+    config = json.loads(files[blob_path(manifest["config"]["digest"])])
+    layers = tuple(
+        StoredLayer(digest=layer["digest"], media_type=layer["mediaType"], size=layer["size"])
+        for layer in manifest["layers"]
+    )
+    labels = config["config"].get("Labels") or {}
+    return stored_image(
+        digest, layers=layers, unpacked_bytes=300, labels=labels, content=digest_of(canonical_json(config))
+    )
 
 
 def _local(image: StoredImage, names: Sequence[str]) -> LocalImage:

@@ -58,7 +58,7 @@ def builder(
 def plans(specs: Sequence[ImageSpec]) -> list[Plan]:
     """Images for CPU, whose builds need 5 GB each."""
     cpu = [spec for spec in specs if spec.device == "cpu"]
-    return [Plan(spec=spec, lock={}, dockerfile="", tags=()) for spec in cpu[:6]]
+    return [Plan(spec=spec, lock={}, dockerfile="", steps="", tags=()) for spec in cpu[:6]]
 
 
 class Attempts:

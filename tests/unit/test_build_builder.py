@@ -64,22 +64,23 @@ def planned(named: Callable[[str], ImageSpec]) -> Plan:
     template = make_template_environment({"Dockerfile.j2": "FROM {{ spec.base.image }}\n"})
     spec, lock = named("2.15.1-cpu-py3.11"), {"tensorflow": "", "packages": ""}
     dockerfile = render_dockerfile(spec, lock, template)
-    return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=list_tags(spec, repository="tf"))
+    return Plan(
+        spec=spec,
+        lock=lock,
+        dockerfile=dockerfile,
+        steps=f"{dockerfile}# steps\n",
+        tags=list_tags(spec, repository="tf"),
+    )
 
 
 SNAPSHOT = "https://mirror.example/debian/20261101T000000Z"
 SECURITY = SNAPSHOT.replace("debian", "debian-security")
 
-STAGES = {"wheels": "oci-layout:///layers@sha256:0"}
-
 
 class Connections(TestEnvironment):
-    """Has a proxy, and layers of its own."""
+    """Has a proxy."""
 
     network = NETWORK
-
-    def stages(self, *_: object, **__: object) -> dict[str, str]:
-        return STAGES
 
 
 @contextmanager
@@ -116,7 +117,7 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     engine = FakeEngine()
     with candidate(planned, engine, fresh=True) as built:
         (order,) = engine.built
-    assert engine.dockerfiles == [planned.dockerfile]
+    assert engine.dockerfiles == [planned.steps]
     assert (order.name, order.no_cache) == (built.name, True)
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
     written = [
@@ -126,10 +127,11 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
         if file.is_file() and "__pycache__" not in file.parts
     ]
     assert engine.contexts == [sorted([*written, *locks, "locks/installer.txt"])]
-    assert (order.build_args, order.contexts) == ({"BASE": f"{OFFICIAL_NAME}@sha256:b"}, STAGES)
+    assert (order.build_args, order.contexts) == ({"BASE": f"{OFFICIAL_NAME}@sha256:b"}, {})
     assert order.secrets == ["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"]
     assert order.secret_env == {"TFIMG_NETWORK_SECRET": "export HTTPS_PROXY=http://p.example.test\n"}
-    assert order.output == built.output.option
+    _, _, packed = built.output.option.partition(",oci-mediatypes")
+    assert re.fullmatch(rf"type=oci,dest=/.*/steps\.tar,oci-mediatypes{packed}", order.output)
 
 
 def test_local_wheels_are_in_the_context(planned: Plan, tmp_path: Path) -> None:
@@ -181,7 +183,8 @@ def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
         assert isinstance(seen[0], InfoEvent)
     assert seen[1:3] == [STARTED, SAID]
     last = [(event.step, event.state) for event in seen[3:] if isinstance(event, StepEvent)]
-    assert last == [("reading the image back", state) for state in ("started", "done")]
+    steps = ("load the image", "reading the image back")
+    assert last == [(step, state) for step in steps for state in ("started", "done")]
 
 
 @pytest.mark.parametrize(

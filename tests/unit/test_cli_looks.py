@@ -24,7 +24,7 @@ from tfimg.engine.interface import Exit, StoredImage, StoredLayer
 NAME = "registry.test:5000/team/tensorflow"
 
 
-PARTS = "cudnn cublas solvers cuda tensorflow tensorflow-python bytecode-tensorflow system packages selftest home"
+PARTS = "cudnn cublas solvers cuda tensorflow tensorflow-python numpy system packages selftest home"
 
 
 def labels(release: str) -> dict[str, str]:

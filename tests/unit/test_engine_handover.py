@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 import zstandard
 
-from tfimg.engine.handover import SALTS, SCHEME, list_salts, salt_contexts, stream_image
+from tfimg.core.documents import blob_path, make_image
+from tfimg.core.files import digest_of
+from tfimg.engine.handover import (
+    SALTS,
+    SCHEME,
+    ImageLayer,
+    insert_layers,
+    list_salts,
+    make_plain_config,
+    salt_contexts,
+    stream_image,
+)
 from tfimg.layers.layers import LayerStore
 from tfimg.layers.wheel import Blob, BlobWriter
 from tfimg.recipe.layout import Compression
@@ -20,9 +31,14 @@ FILES = {"opt/a": b"a" * 3_000_000, "opt/b": b"b"}
 
 
 def make_stage(store: LayerStore, compression: Compression, names: tuple[str, ...] = ("opt/a", "opt/b")) -> str:
-    """Write a stage with a layer for each file."""
+    """Write an image with a layer for each file into the store, which is an OCI layout."""
     store.prepare()
-    return store.write_stage([make_layer(store, compression, name) for name in names])
+    blobs = [make_layer(store, compression, name) for name in names]
+    layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
+    manifest, config = make_image(layers, [blob.diff_id for blob in blobs])
+    for content in (config, manifest):
+        (store.folder / blob_path(digest_of(content))).write_bytes(content)
+    return f"{SCHEME}{store.folder}@{digest_of(manifest)}"
 
 
 def make_layer(store: LayerStore, compression: Compression, name: str) -> Blob:
@@ -97,24 +113,66 @@ def test_a_layer_that_is_not_compressed_is_compressed(store: LayerStore) -> None
     assert gzip.decompress(read_blob(folder, layer["digest"])) == tar
 
 
+def to_load(store: LayerStore, *names: str) -> list[ImageLayer]:
+    """Return layers with a file each."""
+    store.prepare()
+    blobs = [make_layer(store, "fast", name) for name in names]
+    return [
+        ImageLayer(
+            media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id,
+            file=store.path(blob.digest), made_by=name,
+        )
+        for name, blob in zip(names, blobs, strict=True)
+    ]  # fmt: skip
+
+
+def read_archive(content: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("name", "whole"),
     [("tfimg/candidate:x", "docker.io/tfimg/candidate:x"), ("candidate:x", "docker.io/library/candidate:x"),
      ("registry.example:5000/a/b:x", "registry.example:5000/a/b:x"), ("localhost/a:x", "localhost/a:x")],
 )  # fmt: skip
-def test_an_archive_has_each_layer_of_all_stages_once_under_the_name_that_the_engine_keeps(
+def test_an_archive_has_each_layer_once_under_the_name_that_the_engine_keeps(
     store: LayerStore, name: str, whole: str
 ) -> None:
-    stages = {"wheels": make_stage(store, "fast"), "code": make_stage(store, "fast", ("opt/b",))}
-    content = b"".join(stream_image(stages, name))
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        files = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    layers = to_load(store, "opt/a", "opt/b", "opt/b")
+    config = make_plain_config(layers, "linux/arm64")
+    files = read_archive(b"".join(stream_image(name, layers, config)))
     (entry,) = json.loads(files["index.json"])["manifests"]
     assert entry["annotations"] == {"io.containerd.image.name": whole}
-    manifest = json.loads(files[f"blobs/{entry['digest'].replace(':', '/')}"])
-    config = json.loads(files[f"blobs/{manifest['config']['digest'].replace(':', '/')}"])
-    folder, expected = read_manifest(stages["wheels"])
-    assert manifest["layers"] == expected["layers"]
-    assert len(config["rootfs"]["diff_ids"]) == len(manifest["layers"])
-    for layer in manifest["layers"]:
-        assert files[f"blobs/{layer['digest'].replace(':', '/')}"] == read_blob(folder, layer["digest"])
+    manifest = json.loads(files[blob_path(entry["digest"])])
+    assert json.loads(files[blob_path(manifest["config"]["digest"])]) == config
+    assert (config["os"], config["architecture"]) == ("linux", "arm64")
+    assert config["rootfs"]["diff_ids"] == [layer.diff_id for layer in layers]
+    assert [layer["digest"] for layer in manifest["layers"]] == [layer.digest for layer in layers]
+    assert {path for path in files if path.startswith("blobs/")} == {
+        blob_path(entry["digest"]), blob_path(manifest["config"]["digest"]), *(blob_path(one.digest) for one in layers)
+    }  # fmt: skip
+    for layer in layers:
+        assert files[blob_path(layer.digest)] == read_blob(store.folder, layer.digest)
+    rest = read_archive(b"".join(stream_image(name, layers, config, loaded=1)))
+    assert rest == {path: content for path, content in files.items() if path != blob_path(layers[0].digest)}
+
+
+def test_layers_lie_below_the_system_and_above_it_each_with_its_line_of_the_history(store: LayerStore) -> None:
+    lower, system, upper, suite = (to_load(store, "opt/a", "opt/b")[number % 2] for number in range(4))
+    config = {
+        "created": "2026-01-01T00:00:00Z",
+        "config": {"User": "1000:1000"},
+        "history": [
+            {"created_by": "ARG", "empty_layer": True}, {"created_by": "COPY system"}, {"created_by": "COPY suite"},
+            {"created_by": "USER", "empty_layer": True},
+        ],
+        "rootfs": {"type": "layers", "diff_ids": [system.diff_id, suite.diff_id]},
+    }  # fmt: skip
+    made, layers = insert_layers(config, [system, suite], below=[lower], above=[upper])
+    assert layers == [lower, system, upper, suite]
+    assert made["rootfs"]["diff_ids"] == [layer.diff_id for layer in layers]
+    assert [step["created_by"] for step in made["history"]] == [
+        "ARG", "opt/a", "COPY system", "opt/a", "COPY suite", "USER",
+    ]  # fmt: skip
+    assert made["config"] == {"User": "1000:1000"}

@@ -66,10 +66,9 @@ def test_modules_get_byte_code_unless_a_pattern_leaves_them_out(
     output = tmp_path / "output"
     run = [sys.executable, str(SCRIPTS / "bytecode.py"), str(site), str(output)]
     subprocess.run(run, check=True, env={"PATH": os.environ["PATH"], "UNCOMPILED": uncompiled})
-    below = output / site.relative_to("/")
     suffix = f".{sys.implementation.cache_tag}.pyc"
     found = {
-        str(path.relative_to(below)).replace("__pycache__/", "").removesuffix(suffix) for path in below.rglob("*.pyc")
+        str(path.relative_to(output)).replace("__pycache__/", "").removesuffix(suffix) for path in output.rglob("*.pyc")
     }
     assert found == expected
 

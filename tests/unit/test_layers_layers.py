@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import signal
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -19,11 +21,10 @@ import pytest
 import zstandard
 
 from support.wheels import index_of, lock_line, open_layer, read_files, sha256, write_wheel
-from tfimg.build.builder import count_kept_layers
 from tfimg.core.cancellation import Cancellation
-from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
+from tfimg.core.errors import BuildError, HashMismatchError, Interrupted, InvalidWheel, LockError
 from tfimg.core.events import Event, OnEvent, StepEvent
-from tfimg.engine.interface import StoredImage, StoredLayer
+from tfimg.core.tar import make_archive
 from tfimg.index.client import Index, IndexedWheel
 from tfimg.layers.layers import (
     STALE_SECONDS,
@@ -34,7 +35,6 @@ from tfimg.layers.layers import (
     fetch_wheel,
     make_layers,
     remove_downloads,
-    write_stages,
 )
 from tfimg.layers.wheel import Blob
 from tfimg.recipe.layout import SITE_PACKAGES, Compression, WheelGroup, split_lock
@@ -681,54 +681,6 @@ def test_one_of_two_layers_is_made_again_when_only_the_other_is_left(images: Ima
         assert file_of(store, lost.blob).exists()
 
 
-def test_a_layer_without_files_is_in_no_stage(tmp_path: Path, store: LayerStore) -> None:
-    file = write_wheel(tmp_path, "tensorflow", {"tensorflow/__init__.py": b""}, tag="cp39")
-    empty, code = make_all({"lock": make_lock({"tensorflow": file}), "wheels": (file,)}, store)
-    assert (empty.blob.files, code.blob.files > 0) == (0, True)
-    for stage in write_stages((empty, code), store).values():
-        manifest = json.loads((store.blobs / stage.partition("@sha256:")[2]).read_text())
-        assert [one["digest"] for one in manifest["layers"]] == [code.blob.digest]
-
-
-def test_layers_that_the_engine_has_in_another_compression_are_counted(images: Images, store: LayerStore) -> None:
-    layers = make_all(images["cp39"], store)
-    stages = write_stages(layers, store)
-
-    def stored(*digests: str, media_type: str = "application/vnd.oci.image.layer.v1.tar+zstd") -> StoredImage:
-        found = tuple(StoredLayer(digest=digest, media_type=media_type, size=1) for digest in digests)
-        return StoredImage(digest="sha256:1", layers=found, unpacked_bytes=1, labels={})
-
-    ours = [layer.blob.digest for layer in layers]
-    assert count_kept_layers(stages, stored("sha256:base", *ours, "sha256:selftest")) == 0
-    assert count_kept_layers(stages, stored("sha256:base", "sha256:other", *ours[1:])) == 1
-    # A classic store has no blobs, and an engine that cannot take layers makes them itself.
-    assert count_kept_layers(stages, stored("sha256:base", media_type="application/vnd.oci.image.layer.v1.tar")) == 0
-    assert count_kept_layers({}, stored("sha256:base")) == 0
-
-
-def test_the_stages_are_images_of_an_oci_layout(images: Images, store: LayerStore) -> None:
-    layers = make_all(images["cp39"], store)
-    found = write_stages(layers, store)
-    assert json.loads((store.folder / "oci-layout").read_text()) == {"imageLayoutVersion": "1.0.0"}
-    assert json.loads((store.folder / "index.json").read_text()) == {"schemaVersion": 2, "manifests": []}
-    expected_layers = {"wheels": layers, "code-tensorflow": layers[2:3], "code-numpy": layers[3:]}
-    assert set(found) == set(expected_layers)
-    for stage, expected in expected_layers.items():
-        place, _, digest = found[stage].partition("@sha256:")
-        assert place == f"oci-layout://{store.folder}"
-        manifest = json.loads((store.blobs / digest).read_text())
-        assert (manifest["schemaVersion"], manifest["mediaType"]) == (2, "application/vnd.oci.image.manifest.v1+json")
-        assert [one["digest"] for one in manifest["layers"]] == [one.blob.digest for one in expected]
-        assert {one["mediaType"] for one in manifest["layers"]} == {"application/vnd.oci.image.layer.v1.tar+zstd"}
-        for descriptor in (manifest["config"], *manifest["layers"]):
-            content = (store.blobs / descriptor["digest"][7:]).read_bytes()
-            assert (descriptor["size"], hashlib.sha256(content).hexdigest()) == (len(content), descriptor["digest"][7:])
-        config = json.loads((store.blobs / manifest["config"]["digest"][7:]).read_text())
-        diff_ids = [one.blob.diff_id for one in expected]
-        rootfs = {"type": "layers", "diff_ids": diff_ids}
-        assert (config["architecture"], config["os"], config["rootfs"]) == ("amd64", "linux", rootfs)
-
-
 def test_a_layer_is_reported_done_with_the_seconds_that_it_took(images: Images, store: LayerStore) -> None:
     events = list[Any]()
     layers = make_all(images["cp39"], store, events)
@@ -766,4 +718,59 @@ def test_a_cancelled_build_leaves_no_partial_layer(images: Images, store: LayerS
     cancellation.cancel()
     with cancellation.activate(), pytest.raises(Interrupted):
         make_all(images["cp39"], store)
+    assert not list(store.folder.glob("layer-*"))
+
+
+@dataclass
+class Compiler:
+    """Byte code whose content names its module; `extra` are other files that the base's Python writes."""
+
+    key: str = "Python 3.9"
+    extra: tuple[str, ...] = ()
+    compiled: list[set[str]] = field(default_factory=list)
+
+    def compile(self, modules: Path, target: Path) -> None:
+        with tarfile.open(modules) as tar:
+            names = tar.getnames()
+        self.compiled.append({*names})
+        code = [str(Path(name).parent / "__pycache__" / f"{Path(name).stem}.cpython-39.pyc") for name in names]
+        target.write_bytes(make_archive({f"./{path}": (path.encode(), 0o644) for path in [*code[::-1], *self.extra]}))
+
+
+def test_code_has_its_byte_code_beside_it_and_libraries_have_none(images: Images, store: LayerStore) -> None:
+    compiler = Compiler()
+    image = images["cp39"]
+    source = WheelSource(indexes=[], local_wheels=image["wheels"])
+    make = partial(make_layers, image["lock"], store, source=source, compression="fast", on_event=lambda _: None)
+    plain, ready = make(), list[str]()
+    made = make(byte_code=compiler, on_layer=lambda layer, _: ready.append(layer.name))
+    assert sorted(ready) == sorted(one.layer.name for one in made)
+    for one, without in zip(made, plain, strict=True):
+        members = read_members(store, one.blob)
+        code = {path: content for path, content in members.items() if path.endswith(".pyc")}
+        modules = {path for path in members if path.endswith(".py")}
+        assert (
+            {*code} == set()
+            if one.layer.is_shared
+            else {f"{Path(path).parent}/__pycache__/{Path(path).stem}.cpython-39.pyc" for path in modules}
+        )
+        assert (one.blob == without.blob) == one.layer.is_shared
+        assert [*code] == sorted(code), "the order does not depend on that of the compiler"
+    assert len(compiler.compiled) == 2, "one for each group with code"
+    assert make(byte_code=compiler) == tuple(replace(one, seconds=None) for one in made)
+    assert len(compiler.compiled) == 2, "the store has them"
+    make(byte_code=Compiler(key="Python 3.9 of another base"))
+    assert len(compiler.compiled) == 2
+
+
+@pytest.mark.parametrize(
+    "path", ["thing.py", "../__pycache__/a.cpython-39.pyc", "__pycache__/a.so", "a/__pycache__/b.cpython-39.pyc/c"]
+)
+def test_the_base_may_write_nothing_but_byte_code(images: Images, store: LayerStore, path: str) -> None:
+    image = images["cp39"]
+    with pytest.raises(BuildError, match="no byte code"):
+        make_layers(
+            image["lock"], store, source=WheelSource(indexes=[], local_wheels=image["wheels"]), compression="fast",
+            on_event=lambda _: None, byte_code=Compiler(extra=(path,)),
+        )  # fmt: skip
     assert not list(store.folder.glob("layer-*"))

@@ -41,7 +41,8 @@ def validate(tmp_path: Path, named: Callable[[str], ImageSpec]) -> Validate:
             engine=FakeEngine(run_output=output),  # type: ignore[arg-type]
             reuse_reports=reuse,
         )
-        plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock={"tensorflow": "", "packages": ""}, dockerfile="", tags=())
+        lock = {"tensorflow": "", "packages": ""}
+        plan = Plan(spec=named("2.15.1-cpu-py3.11"), lock=lock, dockerfile="", steps="", tags=())
         return validator.validate(plan, "tf:x", digest=digest, content=content, same_as=of)
 
     return run

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tfimg import __version__
 from tfimg.build.results import ImageResult
 from tfimg.core import cancellation, errors, files, process
-from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent, ignore
+from tfimg.core.events import Event, InfoEvent, OnEvent, ignore, one_at_a_time, timed_step
 from tfimg.core.levels import Level
 from tfimg.core.paths import Workspace
 from tfimg.core.text import parse_time, quote_argument, to_plain_text
@@ -35,11 +35,12 @@ from tfimg.project.project import Project, read_record, write_record
 from tfimg.project.services import Services
 from tfimg.project.validator import Validator
 from tfimg.recipe.labels import BASE_MADE_LABEL, RECIPE_LABEL, make_build_labels, make_extra_labels
-from tfimg.recipe.layout import LAYER_FORMAT, Compression, lock_path
+from tfimg.recipe.layout import LAYER_FORMAT, NVIDIA_GROUPS, Compression, list_wheel_layers, lock_path
 from tfimg.recipe.plan import Plan, hash_recipe, render_base
 from tfimg.validation.suite import ALL_CHECKS, CheckSelection
 
 if TYPE_CHECKING:
+    from tfimg.layers.layers import LayerResult
     from tfimg.validation.record import RecordedBase
     from tfimg.validation.report import Report
 
@@ -160,13 +161,6 @@ def _list_changes(proven: RecordedBase, present: bases.BaseConfig) -> Iterator[s
         yield "only its digest differs"
 
 
-KEPT_LAYERS = (
-    "Layers that keep the compression of an earlier build, because the engine has each layer once: {count}. To "
-    "compress them again, remove the images that have them, run `docker builder prune --all`, and build again."
-)
-"""What a build says of layers that `count_kept_layers` finds."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:
     """An image in the engine's store under a candidate's name."""
@@ -176,18 +170,6 @@ class BuiltImage:
     output: buildx.Output
     stored: StoredImage
     seconds: float
-
-
-def count_kept_layers(stages: Mapping[str, str], stored: StoredImage) -> int:
-    """Return how many of the layers made of wheels the engine has as an earlier build compressed them.
-
-    BuildKit knows a layer by its files, and takes the blob that it has.
-    """
-    from tfimg.layers.layers import list_stage_layers
-
-    if stored.compressed_bytes is None or (address := stages.get("wheels")) is None:
-        return 0
-    return len(set(list_stage_layers(address)) - {layer.digest for layer in stored.layers})
 
 
 def write_context(plan: Plan, images: Path, folder: Path) -> None:
@@ -455,15 +437,98 @@ class Builder:
             yield self._build_candidate(plan, name, on_event)
 
     def _build_candidate(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
-        with cancellation.run_ahead(partial(self._make_layers, plan, on_event)) as wait_for_layers:
-            base = self.prepare_base(plan.spec, on_event)
-            report_base_change(plan.spec, base, self.project.workspace, on_event)
-            # The steps of a foreign build run in the same base for the engine's own platform.
-            is_foreign, native = plan.spec.platform != self.capabilities.platform, self.capabilities.platform
-            tools = self.prepare_base(replace(plan.spec, platform=native), on_event) if is_foreign else None
-            layers = wait_for_layers()
+        if self._assembles(plan.spec):
+            return self._assemble(plan, name, one_at_a_time(on_event))
+        base, tools = self._prepare_bases(plan.spec, on_event)
         start = time.monotonic()
         output = buildx.choose_output(self.capabilities, name, self.settings.choose_compression(plan.spec))
+        with self._open_request(plan, plan.dockerfile, name, base, tools) as request:
+            self._run_build(replace(request, output=output.option), on_event)
+        return self._read_back(name, base, output, start, on_event)
+
+    def _assembles(self, spec: ImageSpec) -> bool:
+        """Return whether layers of wheels are made here; a builder cannot mount those that the engine has."""
+        return self.capabilities.accepts_layers and not (spec.gpu and self.capabilities.builder)
+
+    def _prepare_bases(self, spec: ImageSpec, on_event: OnEvent) -> tuple[bases.BaseImage, bases.BaseImage | None]:
+        """Return the base of an image, and that in which the steps of an image for another platform run."""
+        base = self.prepare_base(spec, on_event)
+        report_base_change(spec, base, self.project.workspace, on_event)
+        native = self.capabilities.platform
+        return base, self.prepare_base(replace(spec, platform=native), on_event) if spec.platform != native else None
+
+    def _assemble(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
+        """Load an image whose layers of wheels are made here, while the engine builds the rest."""
+        from tfimg.build.assembly import BaseByteCode, EarlyLoader, make_layer
+        from tfimg.engine.handover import insert_layers, read_steps, stream_image
+
+        services, spec = self.project.services, plan.spec
+        compression = self.settings.choose_compression(spec)
+        output = buildx.choose_output(self.capabilities, name, compression)
+        byte_code = BaseByteCode(
+            engine=self.engine,
+            script=self.project.workspace.images / "build" / "bytecode.py",
+            uncompiled=spec.uncompiled,
+            no_cache=self.settings.no_cache,
+        )
+        store = services.layer_store
+        order = [layer for layer in list_wheel_layers(plan.lock, spec.removed) if not layer.group.is_upper]
+        loader = EarlyLoader(
+            engine=self.engine,
+            store=store,
+            name=name,
+            platform=spec.platform,
+            # An engine unpacks an image of another platform only for a container.
+            order=tuple(order) if spec.platform == self.capabilities.platform else (),
+            on_event=on_event,
+        )
+        make_all = partial(
+            services.make_layers, plan.lock, local_wheels=plan.wheels, removed=spec.removed, byte_code=byte_code,
+            compression=compression, fresh=self.settings.no_cache, on_layer=loader.on_layer, on_event=on_event,
+        )  # fmt: skip
+
+        def make() -> tuple[LayerResult, ...]:
+            try:
+                return make_all()
+            except BaseException:
+                loader.end()
+                raise
+
+        with cancellation.run_ahead(make) as wait_for_layers, cancellation.run_ahead(loader.run) as wait_for_loader:
+            base, tools = self._prepare_bases(spec, on_event)
+            start = time.monotonic()
+            byte_code.set_base((tools or base).reference, (tools or base).digest)
+            with (
+                tempfile.TemporaryDirectory(prefix="tfimg-steps-") as scratch,
+                self._open_request(plan, plan.steps, name, base, tools) as request,
+            ):
+                archive = Path(scratch, "steps.tar")
+                if spec.gpu:
+                    if not loader.wait_for([layer for layer in order if layer.name in NVIDIA_GROUPS]):
+                        wait_for_layers()  # either has failed
+                        wait_for_loader()
+                    request = replace(request, contexts={"libraries": f"docker-image://{name}"})
+                option = output.option.replace(f"type=image,name={name}", f"type=oci,dest={archive}")
+                self._run_build(replace(request, output=option), on_event)
+                made = wait_for_layers()
+                loader.end()
+                wait_for_loader()
+                config, steps = read_steps(archive, Path(scratch, "steps"))
+                filled = [made_layer for made_layer in made if made_layer.blob.files]
+                below, above = (
+                    [make_layer(store, one.layer, one.blob) for one in filled if one.layer.group.is_upper == is_upper]
+                    for is_upper in (False, True)
+                )
+                config, layers = insert_layers(config, steps, below=below, above=above)
+                with timed_step("load the image", on_event):
+                    self.engine.load(stream_image(name, layers, config, loaded=loader.loaded))
+        return self._read_back(name, base, output, start, on_event)
+
+    @contextmanager
+    def _open_request(
+        self, plan: Plan, dockerfile: str, name: str, base: bases.BaseImage, tools: bases.BaseImage | None
+    ) -> Iterator[BuildRequest]:
+        """Yield the request of a build, whose context is there during the block."""
         secrets, secret_env = self.project.services.network.secrets()
         with tempfile.TemporaryDirectory(prefix="tfimg-build-") as scratch:
             request = BuildRequest(
@@ -478,25 +543,25 @@ class Builder:
                 labels=self.labels(plan, base),
                 secrets=secrets,
                 secret_env=secret_env,
-                output=output.option,
                 no_cache=self.settings.no_cache,
-                contexts=layers,
                 cache_from=self.settings.cache.sources,
                 cache_to=self.settings.cache.targets,
                 platform=plan.spec.platform if tools else None,
             )
-            request.dockerfile.write_text(plan.dockerfile)
+            request.dockerfile.write_text(dockerfile)
             write_context(plan, self.project.workspace.images, request.context)
-            with closing(self.engine.build(request)) as events:
-                for event in events:
-                    on_event(event)
-            reading = time.monotonic()
-            step = "reading the image back"
-            on_event(StepEvent(step=step, state="started"))
-            stored = self.engine.read_image(request.name)
-            on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - reading, 3)))
-        if kept := count_kept_layers(layers, stored):
-            on_event(InfoEvent(text=KEPT_LAYERS.format(count=kept)))
+            yield request
+
+    def _run_build(self, request: BuildRequest, on_event: OnEvent) -> None:
+        with closing(self.engine.build(request)) as events:
+            for event in events:
+                on_event(event)
+
+    def _read_back(
+        self, name: str, base: bases.BaseImage, output: buildx.Output, start: float, on_event: OnEvent
+    ) -> BuiltImage:
+        with timed_step("reading the image back", on_event):
+            stored = self.engine.read_image(name)
         return BuiltImage(name=name, base=base, output=output, stored=stored, seconds=time.monotonic() - start)
 
     def hash_recipe(self, plan: Plan, base: bases.BaseImage) -> str:
@@ -566,17 +631,3 @@ class Builder:
         base = bases.choose_base(spec, base_settings, self.engine, on_event)
         on_event(InfoEvent(text=f"Base: {base.kind} {base.name}, because {base.why}"))
         return base
-
-    def _make_layers(self, plan: Plan, on_event: OnEvent) -> Mapping[str, str]:
-        """Make layers of wheels here and return them as build stages; none if the engine cannot take them."""
-        if not self.capabilities.accepts_layers:
-            return {}
-        return self.project.services.stages(
-            plan.lock,
-            self.project.services.state / "layers",
-            local_wheels=plan.wheels,
-            removed=plan.spec.removed,
-            compression=self.settings.choose_compression(plan.spec),
-            fresh=self.settings.no_cache,
-            on_event=on_event,
-        )

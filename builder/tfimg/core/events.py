@@ -3,7 +3,10 @@
 Events of one package alone stand beside their data: `CheckResult` in `validation/report.py`, `ImageResult` in `build/`.
 """
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -112,3 +115,23 @@ class ImageEvent(Event):
         """Return the image's event as a JSON object with the image's identifier."""
         document = self.event.to_json()
         return {"event": document["event"], "identifier": self.identifier, **document}
+
+
+def one_at_a_time(on_event: OnEvent) -> OnEvent:
+    """Return a function that several threads may call."""
+    lock = threading.Lock()
+
+    def report(event: Event) -> None:
+        with lock:
+            on_event(event)
+
+    return report
+
+
+@contextmanager
+def timed_step(step: str, on_event: OnEvent) -> Iterator[None]:
+    """Report the block as a step."""
+    start = time.monotonic()
+    on_event(StepEvent(step=step, state="started"))
+    yield
+    on_event(StepEvent(step=step, state="done", seconds=round(time.monotonic() - start, 3)))

@@ -8,7 +8,6 @@ import shutil
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -669,17 +668,7 @@ class DockerEngine:
         if self.builder is not None:
             yield from self._build_on(self.builder, request)
             return
-        try:
-            with self._describe_disk():
-                yield from build(request, env=self.environ, check_alive=self.ping)
-        except errors.HalfTransferred:
-            start = time.monotonic()
-            yield StepEvent(step=HAND_OVER, state="started")
-            from tfimg.engine.handover import stream_image  # pydantic: see `read_image`
-
-            # The name is that of the image in the end: what removes it after a failure removes these layers too.
-            self.load(stream_image(request.contexts, request.name))
-            yield StepEvent(step=HAND_OVER, state="done", seconds=round(time.monotonic() - start, 3))
+        with self._describe_disk():
             yield from build(request, env=self.environ, check_alive=self.ping)
 
     def _build_on(self, builder: str, request: interface.BuildRequest) -> Generator[BuildEvent, None, None]:

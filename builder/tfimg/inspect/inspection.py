@@ -264,11 +264,11 @@ def _describe_layers(
     """Describe layers, lowest first: those of tfimg by their label, others by the history's steps."""
     stated = labels.get(recipe.LAYERS_LABEL, "").split()
     # The work directory is not a layer of its own in every engine.
-    fits = len(layers) in (len(stated), len(stated) - 1) and all(map(layout.describe_layer, stated))
+    fits = len(layers) in (len(stated), len(stated) - 1) and set(stated) <= layout.LAYER_CONTENTS.keys()
     parts: Sequence[str | None] = stated if fits else [None] * len(layers)
     steps = history if len(history) == len(layers) else ["not known"] * len(layers)
     return tuple(
-        Layer(digest=layer.digest, size=layer.size, part=part, holds=(part and layout.describe_layer(part)) or step)
+        Layer(digest=layer.digest, size=layer.size, part=part, holds=layout.LAYER_CONTENTS.get(part or "", step))
         for layer, part, step in zip(layers, parts, steps, strict=False)
     )
 

@@ -5,26 +5,37 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled
-from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, make_image, parse_document
-from tfimg.core.errors import HashMismatchError, Interrupted, InvalidWheel, LockError
+from tfimg.core.cancellation import Cancellation, on_cancel, raise_if_cancelled, run_ahead
+from tfimg.core.documents import Digest, Document, InvalidDocument, blob_path, digest_of, parse_document
+from tfimg.core.errors import BuildError, HashMismatchError, Interrupted, InvalidWheel, LockError
 from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.failures import disk_error
 from tfimg.core.files import find_free_bytes, hash_file, name_in_errors, wait_for_lock, write_atomically
-from tfimg.layers.wheel import Blob, BlobWriter, list_record_rows, unpack_wheel
-from tfimg.recipe.layout import LAYER_FORMAT, Compression, WheelGroup, WheelLayer, list_wheel_layers, split_lock
+from tfimg.core.tar import END, MAX_NAME, TarReader, stream_member
+from tfimg.layers.wheel import Blob, BlobWriter, find_path_problem, list_modules, list_record_rows, unpack_wheel
+from tfimg.recipe.layout import (
+    LAYER_FORMAT,
+    SITE_PACKAGES,
+    Compression,
+    WheelGroup,
+    WheelLayer,
+    list_wheel_layers,
+    split_lock,
+)
 from tfimg.recipe.lock import Lock, LockedPackage, read_packages
 
 if TYPE_CHECKING:
@@ -33,6 +44,9 @@ if TYPE_CHECKING:
 MAX_STORE_BYTES = 20_000_000_000
 """Bytes that the store may hold: the layers of nine sets of NVIDIA's libraries, 1.4 GB each for CUDA 12.2, and those of
 the TensorFlows on them."""
+
+BYTE_CODE = re.compile(r"(^|/)__pycache__/[^/]+\.cpython-3\d+\.pyc$")
+MAX_BYTE_CODE = 64 << 20  # bytes of one module's byte code. The largest in TensorFlow 2.21 has 2 MB
 
 STALE_SECONDS = 24 * 60 * 60  # age of a partial file from which on no running build can own it
 
@@ -73,7 +87,7 @@ class LayerStore:
         """Return the layer of a key, if its file still exists; `verify` reads the file."""
         try:
             entry = parse_document(_Entry, (self.folder / "keys" / key).read_bytes())
-            os.utime(self._path(entry.layer.digest))  # `prune` keeps what was used last
+            os.utime(self.path(entry.layer.digest))  # `prune` keeps what was used last
         except (OSError, InvalidDocument):
             return None
         return entry.layer if entry.checksum == _checksum(key, entry.layer) else None
@@ -86,7 +100,7 @@ class LayerStore:
         """
         if blob.digest in self.verified:
             return True
-        path = self._path(blob.digest)
+        path = self.path(blob.digest)
         with suppress(FileNotFoundError):
             if f"sha256:{hash_file(path)}" == blob.digest:
                 self.verified.add(blob.digest)
@@ -95,20 +109,12 @@ class LayerStore:
         return False
 
     def add(self, blob: Blob, partial: Path) -> None:
-        partial.replace(self._path(blob.digest))
+        partial.replace(self.path(blob.digest))
         self.verified.add(blob.digest)
 
     def set_key(self, key: str, blob: Blob) -> None:
         entry = {"layer": asdict(blob), "checksum": _checksum(key, blob)}
         write_atomically(self.folder / "keys" / key, json.dumps(entry))
-
-    def write_stage(self, blobs: Sequence[Blob]) -> str:
-        """Write an image of layers, lowest first, and return its address for BuildKit."""
-        layers = [{"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size} for blob in blobs]
-        manifest, config = make_image(layers, [blob.diff_id for blob in blobs])
-        for content in (config, manifest):
-            write_atomically(self._path(digest_of(content)), content.decode())
-        return f"oci-layout://{self.folder}@{digest_of(manifest)}"
 
     def prune(self, limit: int = MAX_STORE_BYTES) -> None:
         """Remove stale files, and layers unused for longest until `limit` bytes are left."""
@@ -130,21 +136,9 @@ class LayerStore:
             if total > limit:
                 file.unlink(missing_ok=True)
 
-    def _path(self, digest: str) -> Path:
+    def path(self, digest: str) -> Path:
+        """Return the path of a layer's file."""
         return self.folder / blob_path(digest)
-
-
-def list_stage_layers(address: str) -> tuple[str, ...]:
-    """Return the digests of the layers at an address from `LayerStore.write_stage`, lowest first.
-
-    Returns none if another build has removed them from the store.
-    """
-    folder, _, digest = address.removeprefix("oci-layout://").rpartition("@")
-    try:
-        manifest = json.loads(Path(folder, blob_path(digest)).read_bytes())
-    except FileNotFoundError:
-        return ()
-    return tuple(layer["digest"] for layer in manifest["layers"])
 
 
 def _checksum(key: str, blob: Blob) -> str:
@@ -250,9 +244,24 @@ def _download(package: LockedPackage, target: Path, source: WheelSource) -> str:
     )
 
 
-def compute_key(layer: WheelLayer, compression: Compression) -> str:
+class ByteCode(Protocol):
+    """Compiles Python code for an image.
+
+    `key` is the digest of all that decides what byte code a module gets. It may wait for the image's base.
+    """
+
+    @property
+    def key(self) -> str: ...
+
+    def compile(self, modules: Path, target: Path) -> None:
+        """Write byte code of the modules of one tar, whose paths begin below site-packages, into another."""
+
+
+def compute_key(layer: WheelLayer, compression: Compression, byte_code: ByteCode | None = None) -> str:
     """Return the key of a layer in the store, from all that its bytes depend on."""
     words = [LAYER_FORMAT, compression, str(layer.is_shared), *layer.group.shared_files]
+    if byte_code and not layer.is_shared:
+        words.append(byte_code.key)
     words += [f"without {pattern}" for pattern in layer.group.removed]
     words += [package.sha256 for package in read_packages({layer.group.name: layer.group.requirements})]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
@@ -267,19 +276,25 @@ class LayerResult:
     seconds: float | None
 
 
+OnLayer = Callable[[WheelLayer, Blob], None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupMaker:
     """Makes the layers of groups of wheels of one lock.
 
-    `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its parent for those that
-    builds share.
+    `byte_code` gives those with Python code their byte code; None leaves it out. `on_layer` gets each layer as soon as
+    the store has it. `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its parent
+    for those that builds share.
     """
 
     store: LayerStore
     compression: Compression
     fresh: bool
     source: WheelSource
+    byte_code: ByteCode | None
     report: Callable[[str, StepState, float], None]
+    on_layer: OnLayer
     folder: Path
     downloads: Executor
     processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
@@ -291,26 +306,27 @@ class GroupMaker:
         """
         raise_if_cancelled()
         layers = group.layers
-        keys = {layer: compute_key(layer, self.compression) for layer in layers}
+        keys = {layer: compute_key(layer, self.compression, self.byte_code) for layer in layers}
         with self.store.lock(keys[layers[0]]):
             found = {layer: self._find(key, layer) for layer, key in keys.items()}
             blobs = {layer: blob for layer, blob in found.items() if blob}
             if len(blobs) == len(layers):
+                for layer, blob in blobs.items():
+                    self.on_layer(layer, blob)
                 return self._report_results(blobs, "cached", None)
             packages = read_packages({group.name: group.requirements})
             fetching = [
                 self.downloads.submit(copy_context().run, self._fetch, package, layers[0]) for package in packages
             ]
             wheels = [job.result() for job in fetching]
-            with self.processors:
-                for layer in layers:
-                    self.report(layer.name, "started", 0.0)
-                begin = time.monotonic()
-                try:
-                    blobs = self._pack(group, keys, wheels)
-                except InvalidWheel:  # it may be damaged: the next build fetches it again
-                    remove_downloads(packages, self.folder.parent)
-                    raise
+            for layer in layers:
+                self.report(layer.name, "started", 0.0)
+            begin = time.monotonic()
+            try:
+                blobs = self._pack(group, keys, wheels)
+            except InvalidWheel:  # it may be damaged: the next build fetches it again
+                remove_downloads(packages, self.folder.parent)
+                raise
             # Other builds take the finished layers from the store.
             remove_downloads(packages, self.folder.parent)
             return self._report_results(blobs, "done", time.monotonic() - begin)
@@ -344,17 +360,18 @@ class GroupMaker:
             words = [LAYER_FORMAT, self.compression, *group.removed, *rows]
             content_key = hashlib.sha256("\n".join(words).encode()).hexdigest()
         blobs = {first: blob} if content_key and (blob := self._find(content_key, first)) else {}
-        with ExitStack() as stack:
-            missing = [layer for layer in keys if layer not in blobs]
-            writers = {layer.is_shared: stack.enter_context(self._new_layer(layer, blobs)) for layer in missing}
-            for wheel in wheels:
-                unpack_wheel(
-                    wheel,
-                    shared=group.shared_files,
-                    removed=group.removed,
-                    into=writers.get(True),
-                    rest=writers.get(False),
-                )
+        for layer, found in blobs.items():
+            self.on_layer(layer, found)
+        missing = {layer.is_shared: layer for layer in keys if layer not in blobs}
+        with (
+            self._compile(group, wheels if False in missing else ()) as wait_for_byte_code,
+            self._new_layer(missing.get(False), blobs) as rest,
+        ):
+            with self.processors, self._new_layer(missing.get(True), blobs) as into:
+                for wheel in wheels:
+                    unpack_wheel(wheel, shared=group.shared_files, removed=group.removed, into=into, rest=rest)
+            if rest:
+                _add_byte_code(rest, wait_for_byte_code())
         for layer, key in keys.items():
             self.store.set_key(key, blobs[layer])
         if content_key:
@@ -364,14 +381,39 @@ class GroupMaker:
         return {layer: blobs[layer] for layer in keys}
 
     @contextmanager
-    def _new_layer(self, layer: WheelLayer, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter]:
-        """Add the layer that the block writes to the store and to `blobs`."""
+    def _compile(self, group: WheelGroup, wheels: Sequence[Path]) -> Iterator[Callable[[], Path | None]]:
+        """Compile the modules of wheels during the block; yield the function that waits for the tar of byte code."""
+        if self.byte_code is None or group.is_shared or not wheels:
+            yield lambda: None
+            return
+        modules, target = (self.folder / f"{group.name}-{name}.tar" for name in ("modules", "bytecode"))
+        with self.processors:
+            count = _write_modules(modules, wheels, group)
+        with (
+            run_ahead(partial(self.byte_code.compile, modules, target)) if count else nullcontext(lambda: None) as wait
+        ):
+
+            def wait_for_target() -> Path | None:
+                wait()
+                modules.unlink()
+                return target if count else None
+
+            yield wait_for_target
+        target.unlink(missing_ok=True)
+
+    @contextmanager
+    def _new_layer(self, layer: WheelLayer | None, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter | None]:
+        """Add the layer that the block writes to the store and to `blobs`; None for no layer."""
+        if layer is None:
+            yield None
+            return
         path = self.store.folder / f"layer-{token_hex(8)}"
         try:
             with name_in_errors(path), path.open("wb") as sink:
                 yield (writer := BlobWriter(sink, self.compression))
                 blobs[layer] = writer.close()
             self.store.add(blobs[layer], path)
+            self.on_layer(layer, blobs[layer])
         finally:
             path.unlink(missing_ok=True)
 
@@ -381,6 +423,39 @@ class GroupMaker:
         for layer in blobs:
             self.report(layer.name, state, seconds or 0.0)
         return [LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
+
+
+def _write_modules(target: Path, wheels: Sequence[Path], group: WheelGroup) -> int:
+    """Write the Python files of wheels into a tar, and return their number."""
+    count, written = 0, set[str]()
+    with name_in_errors(target), target.open("wb") as sink:
+        for wheel in wheels:
+            for path, content in list_modules(wheel, shared=group.shared_files, removed=group.removed):
+                if path not in written:  # of a namespace's wheels, the first has the file: see `BlobWriter.add`
+                    written.add(path)
+                    sink.writelines(stream_member(path, len(content), [content]))
+                    count += 1
+        sink.write(END)
+    return count
+
+
+def _add_byte_code(layer: BlobWriter, tar: Path | None) -> None:
+    """Add byte code to a layer, in the order of paths. Raises `BuildError` for a tar that has something else."""
+    if tar is None:
+        return
+    found: dict[str, bytes] = {}
+    with tar.open("rb") as file:
+        for member in (reader := TarReader(file)):
+            path = member.name.removeprefix("./")
+            if member.isreg():
+                if find_path_problem(path) or not BYTE_CODE.search(path):
+                    raise BuildError(
+                        f"The step that compiles Python code wrote {path[:MAX_NAME]!r}, which is no byte code.",
+                        next_step="Renew the base (--renew-base), or take another one.",
+                    )
+                found[path] = reader.read(MAX_BYTE_CODE)
+    for path, content in sorted(found.items()):
+        layer.add(f"{SITE_PACKAGES}/{path}".lstrip("/"), len(content), [content])
 
 
 DOWNLOADS = 8  # wheels fetched at once
@@ -397,6 +472,8 @@ def make_layers(
     compression: Compression,
     on_event: OnEvent,
     removed: tuple[str, ...] = (),
+    byte_code: ByteCode | None = None,
+    on_layer: OnLayer = lambda *_: None,
     fresh: bool = False,
 ) -> tuple[LayerResult, ...]:
     """Return the layers of a lock, lowest first.
@@ -427,7 +504,9 @@ def make_layers(
                 compression=compression,
                 fresh=fresh,
                 source=source,
+                byte_code=byte_code,
                 report=report,
+                on_layer=on_layer,
                 folder=folder,
                 downloads=downloads,
             )
@@ -445,13 +524,3 @@ def make_layers(
     if any(result.seconds is not None for result in results.values()):
         store.prune()
     return tuple(results[layer] for layer in list_wheel_layers(lock, removed))
-
-
-def write_stages(results: Sequence[LayerResult], store: LayerStore) -> dict[str, str]:
-    """Return stages of the Dockerfile and the addresses of their layers for BuildKit."""
-    filled = [result for result in results if result.blob.files]
-    stages = {
-        "wheels": [result.blob for result in filled if not result.layer.group.is_upper],
-        **{f"code-{result.layer.group.name}": [result.blob] for result in filled if not result.layer.is_shared},
-    }
-    return {name: store.write_stage(blobs) for name, blobs in stages.items()}

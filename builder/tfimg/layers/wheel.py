@@ -356,7 +356,7 @@ def unpack_wheel(
             if path not in (f"{info}/RECORD", f"{info}/INSTALLER") and "__pycache__" not in path.split("/")[:-1]:
                 is_package = member.scheme in ("purelib", "platlib")
                 is_shared = is_package and _matches(member.path, shared)
-                is_removed = is_package and any(fnmatch.fnmatchcase(member.path, pattern) for pattern in removed)
+                is_removed = is_package and _is_removed(member.path, removed)
                 target = None if is_removed else into if is_shared else own
                 records.append(_write_member(target, member, archive))
         records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
@@ -366,6 +366,19 @@ def unpack_wheel(
             lambda scheme: None if scheme == root else f"{relpath(SCHEME_FOLDERS[scheme], SCHEME_FOLDERS[root])}/",
         ) as record:
             _write(own, root, f"{info}/RECORD", record.read())
+
+
+def list_modules(wheel: Path, *, shared: Sequence[str], removed: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
+    """Yield path, below site-packages, and content of each Python file that `unpack_wheel` writes to `rest`.
+
+    Raises `InvalidWheel`.
+    """
+    with open_archive(wheel) as archive:
+        for member in check_wheel(wheel.name, archive).members:
+            path = member.path
+            is_module = member.scheme in ("purelib", "platlib") and path.endswith(".py")
+            if is_module and not _matches(path, shared) and not _is_removed(path, removed):
+                yield path, b"".join(archive.pieces(member.item, member.record))
 
 
 def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
@@ -400,6 +413,10 @@ def open_archive(wheel: Path) -> Iterator[WheelZip]:
 
 def _matches(path: str, shared: Sequence[str]) -> bool:
     return any(pattern == "." or path.startswith(f"{pattern}/") or fnmatch.fnmatch(path, pattern) for pattern in shared)
+
+
+def _is_removed(path: str, removed: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in removed)
 
 
 def _place(scheme: Scheme | str, path: str) -> str:

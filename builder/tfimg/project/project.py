@@ -194,11 +194,11 @@ class Project:
         lock = self.lock(spec)
         wheels = self.locks.local_wheels(spec, lock)
         folder = self.services.cache / "dockerfiles"
-        dockerfile = find_dockerfile(
+        dockerfile, steps = find_dockerfile(
             spec, lock, self._template_texts, lambda: self.templates, folder, wheels=bool(wheels)
         )
         tags = list_tags(spec, repository=self.repository)
-        return Plan(spec=spec, lock=lock, dockerfile=dockerfile, tags=tags, wheels=wheels)
+        return Plan(spec=spec, lock=lock, dockerfile=dockerfile, steps=steps, tags=tags, wheels=wheels)
 
     @cached_property
     def _template_texts(self) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfimg.index.client import Index
     from tfimg.index.network import HostNetwork
     from tfimg.inspect.secrets import Secret
-    from tfimg.layers.layers import LayerStore
+    from tfimg.layers.layers import ByteCode, LayerResult, LayerStore, OnLayer
     from tfimg.matrix.schema import Platform
     from tfimg.recipe.layout import Compression
     from tfimg.recipe.lock import Lock
@@ -121,26 +121,31 @@ class Services:
 
         return read_host_network(self.environ, self.pip_settings())
 
-    def stages(
+    @property
+    def layer_store(self) -> LayerStore:
+        """The store of finished layers."""
+        return _layer_store(self.state / "layers")
+
+    def make_layers(
         self,
         lock: Lock,
-        folder: Path,
         *,
         local_wheels: Sequence[Path],
         removed: tuple[str, ...] = (),
+        byte_code: ByteCode,
         compression: Compression,
         fresh: bool,
+        on_layer: OnLayer,
         on_event: OnEvent,
-    ) -> dict[str, str]:
-        """Make layers from a lock's wheels in `folder` and return them as build stages; see `tfimg.layers.layers`."""
-        from tfimg.layers.layers import WheelSource, make_layers, write_stages
+    ) -> tuple[LayerResult, ...]:
+        """Make layers from a lock's wheels; see `tfimg.layers.layers`."""
+        from tfimg.layers.layers import WheelSource, make_layers
 
-        store = _layer_store(folder)
-        source = WheelSource(indexes=self.indexes, local_wheels=local_wheels)
-        made = make_layers(
-            lock, store, source=source, removed=removed, compression=compression, fresh=fresh, on_event=on_event
-        )
-        return write_stages(made, store)
+        return make_layers(
+            lock, self.layer_store, source=WheelSource(indexes=self.indexes, local_wheels=local_wheels),
+            removed=removed, byte_code=byte_code, compression=compression, fresh=fresh, on_layer=on_layer,
+            on_event=on_event,
+        )  # fmt: skip
 
     def registry(self, reference: Reference, *, plain: bool = False, seconds: int | None = None) -> Registry:
         """Return the repository of a reference; see `tfimg.registry.client`. `plain`: without TLS.

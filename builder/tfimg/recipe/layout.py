@@ -19,7 +19,7 @@ BuildKit, which packs the layers of the system and of byte code, knows four leve
 
 SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"  # a path without Python's version
 
-LAYER_FORMAT = "2"
+LAYER_FORMAT = "3"
 """Version of the layers that `tfimg.layers` makes: raised when the same wheels would give other bytes."""
 
 EPOCH = 946684800
@@ -61,11 +61,12 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """Part of a lock → groups of its wheels, with layers of their own; all others are in the group of the part's name."""
 
+NVIDIA_GROUPS = ("cudnn", "cublas", "solvers", "cuda")
+"""Groups of NVIDIA's libraries, for which a step of the build configures the loader."""
+
 UPPER_GROUPS = ("packages", "variant", "own")
 """Groups of wheels that lie above the system: the first changes more often than Debian and Python, and images that add
 the others share all layers below with the runtime."""
-
-BYTECODE = "bytecode-"  # what the name of a layer of byte code begins with; its wheels' group follows
 
 LAYER_CONTENTS: Mapping[str, str] = {
     "cudnn": "cuDNN",
@@ -89,7 +90,7 @@ LAYER_CONTENTS: Mapping[str, str] = {
     "selftest": "the suite, and what the image claims to be",
     "home": "the working folder",
 }
-"""Layer → its contents, for people; `describe_layer` also knows those of byte code."""
+"""Layer → its contents, for people. Python code lies beside its byte code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,20 +186,10 @@ def list_layer_names(lock: Lock, *, debian: bool = False, programs: bool = False
     lower = [layer for layer in layers if not layer.group.is_upper]
     return (
         *(layer.name for layer in lower),
-        *(f"{BYTECODE}{layer.group.name}" for layer in lower if not layer.is_shared),
         "system",
-        *(name for layer in layers if layer.group.is_upper for name in (layer.name, f"{BYTECODE}{layer.group.name}")),
+        *(layer.name for layer in layers if layer.group.is_upper),
         *(["debian"] if debian else []),
         *(["programs"] if programs else []),
         "selftest",
         "home",
     )
-
-
-def describe_layer(name: str) -> str | None:
-    """Return the contents of a layer, for people; None for a name that no layer has."""
-    if not name.startswith(BYTECODE):
-        return LAYER_CONTENTS.get(name)
-    group = name.removeprefix(BYTECODE)
-    has_bytecode = group in SHARED_FILES and SHARED_FILES[group] != (".",)
-    return f"byte code of {LAYER_CONTENTS.get(f'{group}-python', LAYER_CONTENTS[group])}" if has_bytecode else None

@@ -34,10 +34,13 @@ def render_base(environment: Environment, suite: str, archive: str) -> str:
     return _render(environment, "base.Dockerfile.j2", suite=suite, archive=archive)
 
 
-def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, wheels: bool = False) -> str:
+def render_dockerfile(
+    spec: ImageSpec, lock: Lock, environment: Environment, *, wheels: bool = False, steps: bool = False
+) -> str:
     """Return the Dockerfile of an image; `wheels`: some lie in the build context.
 
-    Raises `RenderError` when the template is wrong.
+    `steps`: of all that is not files of wheels, which the stage `libraries` has as far as a step needs them. Raises
+    `RenderError` when the template is wrong.
     """
     programs = [name for name, variant in spec.variants if variant.port]
     layers = layout.list_layer_names(lock, debian=bool(spec.system_packages), programs=bool(programs))
@@ -46,7 +49,8 @@ def render_dockerfile(spec: ImageSpec, lock: Lock, environment: Environment, *, 
         "Dockerfile.j2",
         spec=spec,
         title=labels.format_title(spec),
-        groups=layout.split_lock(lock, spec.removed),
+        groups=() if steps else layout.split_lock(lock, spec.removed),
+        steps=steps,
         lock_path=layout.lock_path,
         committed=any(select_defaults([spec])),
         site=layout.SITE_PACKAGES,
@@ -76,19 +80,21 @@ def find_dockerfile(
     folder: Path,
     *,
     wheels: bool = False,
-) -> str:
-    """Return the Dockerfile of an image; `folder` keeps those that were rendered, which takes longer than all else.
+) -> tuple[str, str]:
+    """Return the Dockerfile of an image, and that of its steps; `folder` keeps them, as to render takes longer than all
+    else.
 
     Raises as `render_dockerfile`.
     """
     file = folder / f"{spec.identifier}.json"
     key = make_cache_key(_hash_modules(), repr(spec), json.dumps([lock, templates, wheels]))
     kept = read_cache(file, key)
-    if isinstance(kept, str):
-        return kept
-    dockerfile = render_dockerfile(spec, lock, make_environment(), wheels=wheels)
-    write_cache(file, key, dockerfile)
-    return dockerfile
+    if not (isinstance(kept, list) and len(kept) == 2 and all(isinstance(text, str) for text in kept)):
+        environment = make_environment()
+        kept = [render_dockerfile(spec, lock, environment, wheels=wheels, steps=steps) for steps in (False, True)]
+        write_cache(file, key, kept)
+    dockerfile, steps = kept
+    return dockerfile, steps
 
 
 @cache
@@ -153,11 +159,12 @@ def _render(environment: Environment, template: str, **values: object) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """An image to build; `wheels` are files that the package index lacks."""
+    """An image to build; `steps` is its Dockerfile without wheels, `wheels` are files that the package index lacks."""
 
     spec: ImageSpec
     lock: Lock
     dockerfile: str
+    steps: str
     tags: tuple[str, ...]
     wheels: tuple[Path, ...] = ()
 

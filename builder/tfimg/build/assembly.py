@@ -1,0 +1,181 @@
+"""Assemble an image for an engine: layers of wheels that are made here, and the steps that the engine builds.
+
+The Dockerfile of the image stays the reference: it gives the same files. Built from it, each file of a wheel would be
+transferred to BuildKit, unpacked, mounted, copied and packed once more.
+"""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from itertools import takewhile
+from pathlib import Path
+
+from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.events import OnEvent, timed_step
+from tfimg.core.files import hash_file
+from tfimg.engine.handover import ImageLayer, make_plain_config, stream_image
+from tfimg.engine.interface import BuildRequest, Engine
+from tfimg.layers.layers import LayerStore
+from tfimg.layers.wheel import Blob
+from tfimg.matrix.schema import Platform
+from tfimg.recipe.layout import WheelLayer
+
+COMPILE = """ARG BASE
+FROM ${BASE} AS compiled
+ARG UNCOMPILED
+RUN --network=none --mount=type=bind,target=/work \\
+    mkdir /modules /bytecode && tar -xf /work/modules.tar -C /modules && \\
+    UNCOMPILED="${UNCOMPILED}" python3 /work/bytecode.py /modules /bytecode && \\
+    tar -cf /bytecode.tar -C /bytecode .
+FROM scratch
+COPY --from=compiled /bytecode.tar /
+"""
+
+WAIT_SECONDS = 0.1  # after which a thread looks whether its work was cancelled
+
+EARLY_BYTES = 30_000_000
+"""Compressed bytes of layers that are worth an archive of their own before the rest is finished: the engine unpacks
+layers one after another, those of 2.15.1 for CPU for 10 s, and meanwhile others are made."""
+
+
+@dataclass(kw_only=True)
+class BaseByteCode:
+    """Byte code by the Python of an image's base, which another thread prepares.
+
+    `script` is `bytecode.py`, `uncompiled` are patterns of modules to leave out.
+    """
+
+    engine: Engine
+    script: Path
+    uncompiled: tuple[str, ...]
+    no_cache: bool
+    _base: "Future[tuple[str, str]]" = field(default_factory=Future, init=False)
+
+    def set_base(self, reference: str, digest: str) -> None:
+        """State the base: its name in the engine or a registry, and its digest."""
+        self._base.set_result((reference, digest))
+
+    def _wait(self) -> tuple[str, str]:
+        while True:
+            raise_if_cancelled()
+            try:
+                return self._base.result(timeout=WAIT_SECONDS)
+            except TimeoutError:
+                continue
+
+    @cached_property
+    def key(self) -> str:
+        """See `tfimg.layers.layers.ByteCode`."""
+        return sha256("\n".join([self._wait()[1], hash_file(self.script), *self.uncompiled]).encode()).hexdigest()
+
+    def compile(self, modules: Path, target: Path) -> None:
+        """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`."""
+        reference, _ = self._wait()
+        with tempfile.TemporaryDirectory(prefix="tfimg-bytecode-") as scratch:
+            context, output = Path(scratch, "context"), Path(scratch, "output")
+            context.mkdir()
+            shutil.copy(self.script, context)
+            shutil.copy(modules, context / "modules.tar")
+            dockerfile = context / "Dockerfile"
+            dockerfile.write_text(COMPILE)
+            request = BuildRequest(
+                dockerfile=dockerfile,
+                context=context,
+                name="tfimg/bytecode",
+                build_args={"BASE": reference, "UNCOMPILED": " ".join(self.uncompiled)},
+                output=f"type=local,dest={output}",
+                no_cache=self.no_cache,
+            )
+            with closing(self.engine.build(request)) as events:
+                for _ in events:
+                    raise_if_cancelled()
+            shutil.move(output / "bytecode.tar", target)
+
+
+@dataclass(kw_only=True)
+class EarlyLoader:
+    """Loads the lowest layers of an image into an engine while others are made, under the image's name.
+
+    `order` has the layers, lowest first, as an engine unpacks them. `on_layer` is called from several threads. `loaded`
+    is the number of layers that the engine has; one without files counts for none.
+    """
+
+    engine: Engine
+    store: LayerStore
+    name: str
+    platform: Platform
+    order: tuple[WheelLayer, ...]
+    on_event: OnEvent
+    loaded: int = field(default=0, init=False)
+    _blobs: dict[WheelLayer, Blob] = field(default_factory=dict, init=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _done: int = field(default=0, init=False)
+    _wanted: int = field(default=0, init=False)
+    _ended: bool = field(default=False, init=False)
+
+    def on_layer(self, layer: WheelLayer, blob: Blob) -> None:
+        """Note that the store has a layer."""
+        with self._changed:
+            self._blobs[layer] = blob
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Load nothing more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Load what is ready, until `end`. Raises as `Engine.load`."""
+        try:
+            while ready := self._wait_for_layers():
+                self._load(ready)
+        finally:
+            self.end()
+
+    def wait_for(self, layers: Sequence[WheelLayer]) -> bool:
+        """Wait until the engine has layers; return whether it has."""
+        with self._changed:
+            self._wanted = max((self.order.index(layer) + 1 for layer in layers), default=0)
+            self._changed.notify_all()
+            while self._done < self._wanted and not self._ended:
+                self._changed.wait(WAIT_SECONDS)
+                raise_if_cancelled()
+            return self._done >= self._wanted
+
+    def _wait_for_layers(self) -> list[tuple[WheelLayer, Blob]]:
+        """Return the lowest layers when there are more of them to load; none at the end."""
+        with self._changed:
+            while not self._ended:
+                ready = [(layer, self._blobs[layer]) for layer in takewhile(self._blobs.__contains__, self.order)]
+                added = sum(blob.size for _, blob in ready[self._done :])
+                if added >= EARLY_BYTES or self._done < self._wanted <= len(ready):
+                    return ready
+                self._changed.wait(WAIT_SECONDS)
+                raise_if_cancelled()
+            return []
+
+    def _load(self, ready: Sequence[tuple[WheelLayer, Blob]]) -> None:
+        layers = [make_layer(self.store, *one) for one in ready if one[1].files]
+        if len(layers) > self.loaded:
+            names = ", ".join(layer.made_by for layer in layers[self.loaded :])
+            with timed_step(f"load {names}", self.on_event):
+                config = make_plain_config(layers, self.platform)
+                self.engine.load(stream_image(self.name, layers, config, loaded=self.loaded))
+        with self._changed:
+            self.loaded, self._done = len(layers), len(ready)
+            self._changed.notify_all()
+
+
+def make_layer(store: LayerStore, layer: WheelLayer, blob: Blob) -> ImageLayer:
+    """Return a layer of wheels as part of an image."""
+    return ImageLayer(
+        media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id,
+        file=store.path(blob.digest), made_by=layer.name,
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""Layers are loaded in their order while others are made, and compiled by the Python of a base that comes later."""
+
+import io
+import json
+import tarfile
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.memory_engine import FakeEngine
+from support.paths import ROOT
+from tfimg.build.assembly import EARLY_BYTES, BaseByteCode, EarlyLoader
+from tfimg.core.cancellation import Cancellation, run_ahead
+from tfimg.core.documents import blob_path
+from tfimg.core.errors import Interrupted
+from tfimg.core.events import BuildEvent, ignore
+from tfimg.engine.interface import BuildRequest
+from tfimg.layers.layers import LayerStore
+from tfimg.layers.wheel import Blob
+from tfimg.recipe.layout import WheelLayer, list_wheel_layers
+
+SECONDS = 20
+EMPTY = Blob(media_type="tar", digest="", diff_id="", size=0, unpacked=0, files=0)
+
+
+class LoadingEngine(FakeEngine):
+    """Keeps the layers of each archive, and the files that it had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[tuple[int, set[str]]] = []
+        self.loaded = threading.Condition()
+
+    def load(self, pieces: Iterable[bytes]) -> None:
+        with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+            files = {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
+        (entry,) = json.loads(files["index.json"])["manifests"]
+        manifest = json.loads(files[blob_path(entry["digest"])])
+        layers = [layer["digest"] for layer in manifest["layers"]]
+        with self.loaded:
+            self.loads.append((len(layers), {digest for digest in layers if blob_path(digest) in files}))
+            self.loaded.notify_all()
+
+    def wait_for_loads(self, count: int) -> None:
+        with self.loaded:
+            assert self.loaded.wait_for(lambda: len(self.loads) >= count, SECONDS)
+
+
+@pytest.fixture
+def order() -> tuple[WheelLayer, ...]:
+    lock = {"tensorflow": "tensorflow==2\n", "packages": "numpy==1\nlibclang==1\n"}
+    return tuple(list_wheel_layers(lock))
+
+
+@pytest.fixture
+def add(tmp_path: Path, order: tuple[WheelLayer, ...]) -> Callable[[EarlyLoader, int, int], str]:
+    """Have the store hold the layer of a number, with a size that is only claimed."""
+    store = LayerStore(folder=tmp_path)
+    store.prepare()
+
+    def add_layer(loader: EarlyLoader, number: int, size: int) -> str:
+        digest = f"sha256:{number:064}"
+        store.path(digest).write_bytes(b"layer")
+        blob = Blob(media_type="tar", digest=digest, diff_id=digest, size=size, unpacked=5, files=1)
+        loader.on_layer(order[number], blob)
+        return digest
+
+    return add_layer
+
+
+@pytest.fixture
+def loader(tmp_path: Path, order: tuple[WheelLayer, ...]) -> EarlyLoader:
+    return EarlyLoader(
+        engine=LoadingEngine(), store=LayerStore(folder=tmp_path), name="tfimg/candidate:x", platform="linux/amd64",
+        order=order, on_event=ignore,
+    )  # fmt: skip
+
+
+def test_what_lies_lowest_is_loaded_while_the_rest_is_made(
+    loader: EarlyLoader, add: Callable[[EarlyLoader, int, int], str]
+) -> None:
+    engine = loader.engine
+    assert isinstance(engine, LoadingEngine)
+    with run_ahead(loader.run) as wait:
+        second = add(loader, 1, EARLY_BYTES)  # the lowest is not there yet
+        assert engine.loads == []
+        first = add(loader, 0, 1)
+        engine.wait_for_loads(1)
+        loader.wait_for(loader.order[:2])
+        add(loader, 2, EARLY_BYTES - 1)  # not worth an archive
+        third = add(loader, 3, 1)
+        engine.wait_for_loads(2)
+        loader.wait_for(loader.order[:4])
+        loader.end()
+        wait()
+    assert [count for count, _ in engine.loads] == [2, 4]
+    assert engine.loads[0][1] == {first, second}
+    assert third in engine.loads[1][1]
+    assert not {first, second} & engine.loads[1][1], "the engine has them"
+    assert loader.loaded == 4
+
+
+def test_layers_that_a_step_needs_are_loaded_however_small_they_are(
+    loader: EarlyLoader, add: Callable[[EarlyLoader, int, int], str]
+) -> None:
+    engine = loader.engine
+    assert isinstance(engine, LoadingEngine)
+    with run_ahead(loader.run) as wait:
+        digests = {add(loader, number, 1) for number in range(2)}
+        loader.on_layer(loader.order[2], EMPTY)
+        assert loader.wait_for(loader.order[:3])
+        loader.end()
+        wait()
+    assert engine.loads == [(2, digests)], "a layer without files is in no image"
+
+
+def test_a_failed_load_ends_the_wait_for_it(loader: EarlyLoader, add: Callable[[EarlyLoader, int, int], str]) -> None:
+    def fail(pieces: Iterator[bytes]) -> None:
+        raise OSError("full")
+
+    loader.engine.load = fail  # type: ignore[method-assign]
+    add(loader, 0, EARLY_BYTES)
+    with run_ahead(loader.run) as wait:
+        assert not loader.wait_for(loader.order[:1])
+        with pytest.raises(OSError, match="full"):
+            wait()
+
+
+class CompilingEngine(FakeEngine):
+    """Writes the tar of a build whose output is a folder."""
+
+    def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
+        self.built.append(request)
+        self.dockerfiles.append(request.dockerfile.read_text())
+        assert (request.context / "modules.tar").read_bytes() == b"modules"
+        assert (request.context / "bytecode.py").read_bytes() == (ROOT / "images/build/bytecode.py").read_bytes()
+        folder = Path(request.output.removeprefix("type=local,dest="))
+        folder.mkdir()
+        (folder / "bytecode.tar").write_bytes(b"byte code")
+        yield from ()
+
+
+def test_byte_code_waits_for_the_base(tmp_path: Path) -> None:
+    engine = CompilingEngine()
+    (modules := tmp_path / "modules.tar").write_bytes(b"modules")
+
+    def make(uncompiled: tuple[str, ...] = ()) -> BaseByteCode:
+        script = ROOT / "images/build/bytecode.py"
+        return BaseByteCode(engine=engine, script=script, uncompiled=uncompiled, no_cache=False)
+
+    first, other, less = make(), make(), make(("pip/*",))
+    with run_ahead(lambda: first.key) as wait:
+        first.set_base("python:3.11", "sha256:a")
+        key = wait()
+    other.set_base("python:3.11", "sha256:b")
+    less.set_base("python:3.11", "sha256:a")
+    assert len({key, other.key, less.key}) == 3
+    less.compile(modules, tmp_path / "out.tar")
+    assert (tmp_path / "out.tar").read_bytes() == b"byte code"
+    assert engine.built[0].build_args == {"BASE": "python:3.11", "UNCOMPILED": "pip/*"}
+
+
+def test_a_cancelled_build_does_not_wait_for_a_base_that_never_comes() -> None:
+    byte_code = BaseByteCode(engine=FakeEngine(), script=ROOT / "README.md", uncompiled=(), no_cache=False)
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with cancellation.activate(), pytest.raises(Interrupted):
+        byte_code.compile(Path("none"), Path("none"))
