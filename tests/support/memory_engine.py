@@ -32,6 +32,7 @@ from tfimg.engine.interface import (
     StoredLayer,
     StoreKind,
 )
+from tfimg.engine.machine import CANDIDATE
 from tfimg.matrix.schema import Platform
 from tfimg.recipe.labels import IDENTIFIER_LABEL
 
@@ -171,7 +172,8 @@ class FakeEngine:
         with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
             files = {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
         for image in json.loads(files.get("index.json", b'{"manifests": []}'))["manifests"]:
-            name = image["annotations"]["io.containerd.image.name"].removeprefix("docker.io/")
+            name = image["annotations"]["io.containerd.image.name"]
+            name = name.removeprefix("docker.io/") if CANDIDATE in name else name  # an engine knows both names
             self.names[name] = _read_image(files, image["digest"])
         if self.late:
             raise self.late
@@ -269,9 +271,9 @@ def _make_archive(labels: Mapping[str, str]) -> bytes:
 
 
 def _read_image(files: Mapping[str, bytes], digest: str) -> StoredImage:
-    if blob_path(digest) not in files:
+    manifest = json.loads(files.get(blob_path(digest), b"{}"))
+    if "config" not in manifest:  # an index, or a manifest that the engine has already
         return stored_image(digest)
-    manifest = json.loads(files[blob_path(digest)])
     config = json.loads(files[blob_path(manifest["config"]["digest"])])
     layers = tuple(
         StoredLayer(digest=layer["digest"], media_type=layer["mediaType"], size=layer["size"])

@@ -616,7 +616,7 @@ def test_a_build_for_machines_is_a_line_of_json_per_event(tfimg: CliRunner, engi
     ended = tfimg(*BUILD, "--json")
     events = ended.documents
     assert (ended.code, ended.stderr) == (0, "")
-    assert [event["event"] for event in events] == [*["step"] * 5, *["check-started", "check"] * 2, "built"]
+    assert [event["event"] for event in events] == [*["step"] * 7, *["check-started", "check"] * 2, "built"]
     assert events[2] == {"event": "step", "step": INSTALL, "state": "done", "seconds": 12.34, "error": None}
     built = events[-1]
     assert (built["tags"], built["base"]["digest"], built["report"]["passed"]) == (TAGS, "sha256:r", True)
