@@ -363,6 +363,8 @@ def test_the_history_of_a_repository_is_of_the_images_that_builds_own_tags_name(
     ended = history(REPOSITORY, "--limit", "1")
     assert "Only the 1 newest of 2 builds are read" in ended.stderr
     assert len(ended.lines) == 2
+    registry.named[f"candidate-01234567-{make_build_tag(CPU, new)}"] = new  # of a registry that deletes no tag
+    assert history_of(history(REPOSITORY, "--json")) == [("promotion", new), ("promotion", old)]
     registry.named[make_build_tag(CPU, old)] = new
     assert history_of(history(REPOSITORY, "--json")) == [("promotion", new)], "a build's own tag is never moved"
     registry.named.clear()
