@@ -349,7 +349,7 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
                     repository.registry.put_referrers((), subject=image.digest)
         moved = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
         update_indexes(repository.tags, moved, on_event)
-    candidates = remove_candidates(session)
+    candidates = remove_candidates(jobs, session)
     return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)
 
 
