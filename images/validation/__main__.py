@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checks import CHECKS
-from contract import PROFILES, Facts, FactsError, parse_facts
+from contract import PROFILES, Facts, FactsError, parse_constraints, parse_facts
 from driver import Driver, ask_driver
 from emulation import FACTOR, VARIABLE
 from explain import add_explanations
@@ -124,6 +124,10 @@ def _parse_arguments() -> argparse.Namespace:
         parser.add_argument(option, nargs="+", default=[], metavar="PATTERN", help=f"{text}: names, with * and ?")
     parser.add_argument("--list", action="store_true", help="print the names of the checks, and run none")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON file of what the image claims")
+    parser.add_argument(
+        "--constraints", type=Path, metavar="FILE",
+        help="what the image's constraints fix: other versions of other packages are no fault, but a warning",
+    )  # fmt: skip
     parser.add_argument("--emulated", action="store_true", help="give each check the time that an emulator takes")
     parser.add_argument("--nonce", default="", help="repeated in the first event, so that no other run is taken for it")
     return parser.parse_args()
@@ -131,7 +135,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 def _facts(arguments: argparse.Namespace) -> Facts:
     facts = _read_facts(arguments.facts) if arguments.facts else Facts(device="cpu")
-    said = {"device": arguments.device, "level": arguments.level}
+    said = {"device": arguments.device, "level": arguments.level, "fixed": _read_fixed(arguments.constraints)}
     return replace(facts, **{name: value for name, value in said.items() if value})
 
 
@@ -142,6 +146,13 @@ def _read_facts(path: Path) -> Facts:
         raise FactsError(f"cannot read the facts file {path}: {error}") from None
     except FactsError as error:
         raise FactsError(f"the facts file {path} is wrong: {error}") from None
+
+
+def _read_fixed(path: Path | None) -> list[str] | None:
+    try:
+        return [*parse_constraints(path.read_text(encoding="utf-8"))] if path else None
+    except (OSError, ValueError) as error:
+        raise FactsError(f"cannot read the constraints {path}: {error}") from None
 
 
 def interruptible() -> int:

@@ -41,7 +41,8 @@ class Facts:
     `level` is what is to be proven: "linked" without the accelerator, "validated" on it. `waived` maps names of
     checks that the image does without to the reason. `removed` are patterns of the files of packages that the image's
     recipe removes, as RECORD writes their paths. `variant` is what the image has above TensorFlow, such as jupyter.
-    `fixed` are the packages that must have the locked version in an image that was made of another; None: all.
+    `fixed` are the packages that must have the locked version in an image that was made of another: those that its
+    constraints name; None: all.
     """
 
     identifier: str | None = None
@@ -128,6 +129,15 @@ def parse_facts(text: str) -> Facts:
     if problems:
         raise FactsError("; ".join(problems))
     return Facts(**content)
+
+
+def parse_constraints(text: str) -> dict[str, str]:
+    """Versions by name from the constraints of an image. Raises ValueError for a line that is not NAME==VERSION."""
+    lines = [line for line in text.split("\n") if line and not line.startswith("#")]
+    wrong = [line for line in lines if line.count("==") != 1]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not NAME==VERSION")
+    return dict(line.split("==") for line in lines)
 
 
 def _wrong_names(content: Mapping[str, Any]) -> list[str]:

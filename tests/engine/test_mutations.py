@@ -12,6 +12,7 @@ import pytest
 from support.cli import run_tfimg
 from support.planted_faults import Results, checks_that_did_not_pass, checks_that_ended, selftest, with_fault
 from support.registry_container import docker
+from support.wheels import write_wheel
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import IDENTIFIER, Built
@@ -223,6 +224,28 @@ def test_the_self_test_says_that_the_machine_has_too_little_memory(built: Built,
 def test_the_self_test_passes_offline_in_a_read_only_container(built: Built, engine: DockerEngine) -> None:
     done, last, _ = selftest(engine, built.name, read_only=True, tmpfs=["/tmp"])  # noqa: S108
     assert (done.status, last["verdict"], last["missing"]) == (0, "passed", []), done.stdout
+
+
+def test_the_self_test_of_an_image_made_of_ours_notes_what_the_constraints_leave_free(
+    built: Built, engine: DockerEngine, tmp_path: Path
+) -> None:
+    """As `pip install fastapi` does: it takes a newer typing-extensions."""
+    wheel = write_wheel(tmp_path, "typing_extensions", {"typing_extensions.py": b""}, version="99.0")
+    name = "tfimg-test/derived:1"
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {built.name}\nUSER 0\nCOPY {wheel.name} /\nRUN pip install --no-index --no-deps /{wheel.name}\n"
+        "USER 1000\n"
+    )
+    docker("buildx", "build", f"--tag={name}", str(tmp_path), host=engine.host)
+    try:
+        done, _, results = selftest(engine, name, "--only", "environment.packages", "environment.constraints")
+    finally:
+        engine.remove(name)
+    assert (done.status, checks_that_did_not_pass(results)) == (0, set()), results
+    (warning,) = results["environment.packages"]["measured"]["warnings"]
+    assert re.fullmatch(
+        r"typing-extensions is 99\.0, not \S+ as locked: the image's constraints leave it free", warning
+    )
 
 
 @pytest.fixture

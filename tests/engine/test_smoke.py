@@ -1,6 +1,6 @@
 """The main job: install an engine, bootstrap a base, build, validate, publish, verify and pull one TensorFlow image.
 
-All of the engine tier that runs by default.
+With `test_registry_habits.py`, all of the engine tier that runs by default.
 """
 
 import os
@@ -16,6 +16,7 @@ from support.cli import CliResult, run_tfimg
 from support.containers import run_container
 from support.paths import ROOT
 from support.registry_container import registry
+from support.session import exclusively
 from tfimg.core.paths import find_workspace, state_folder
 from tfimg.engine.connect import connect
 from tfimg.engine.docker import DockerEngine
@@ -191,12 +192,13 @@ def test_the_real_image_is_published_verified_and_pulled(
 
 
 def test_the_private_engine_stops_and_starts_again(engine: DockerEngine, built: Built) -> None:
-    """The last test of the only default file that needs the engine: nothing else may need it meanwhile."""
+    """The last test of its file: nothing else may need the engine meanwhile."""
     if not run_tfimg("engine", "status", "--json").documents[0]["private"]:
         pytest.skip("the engine that runs is not tfimg's own to stop")
-    assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is True
-    assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is False
-    assert not Path(engine.host.removeprefix("unix://")).exists()
-    up = run_tfimg("engine", "up", "--json")
-    assert (up.code, up.documents[0]["started"]) == (0, True), up.stderr
+    with exclusively("engine"):
+        assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is True
+        assert run_tfimg("engine", "down", "--json").documents[0]["stopped"] is False
+        assert not Path(engine.host.removeprefix("unix://")).exists()
+        up = run_tfimg("engine", "up", "--json")
+        assert (up.code, up.documents[0]["started"]) == (0, True), up.stderr
     assert engine.find_digest(f"{REPOSITORY}:2.15") == built.document["digest"]

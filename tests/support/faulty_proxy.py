@@ -1,4 +1,4 @@
-"""A proxy in front of a registry that does to single requests what networks and servers do: cut, refuse, delay.
+"""A proxy in front of a registry that does to requests what networks and servers do: cut, refuse, delay.
 
     with faulty("127.0.0.1:5000") as proxy:
         proxy.faults.append(Fault(method="PUT", path="/manifests/", status=503, times=2))
@@ -7,6 +7,8 @@
 It speaks HTTP to the registry, also where it has TLS on its own side, and passes on the Host of the request:
 what the registry says of itself leads back through it. A container engine on this machine can push and pull through it.
 """
+
+from __future__ import annotations
 
 import re
 import socket
@@ -25,6 +27,19 @@ from support.http_server import AnyMethod, Server, serving
 PIECE = 1 << 14
 
 
+Headers = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request before its body is read. `upstream` is HOST:PORT of the registry."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    upstream: str
+
+
 @dataclass(kw_only=True)
 class Fault:
     """What happens to the requests whose method and path match: to the first `times` of them, after the first `skip`.
@@ -32,13 +47,15 @@ class Fault:
     `before` is called first, in the proxy's thread: a publisher moves a tag, a process is killed. `delay` is seconds
     of silence; `rate` bytes per second of an answer. With a `status`, the registry gets no request. `cut_request` and
     `cut_answer` are how many bytes of a body pass before the connection is reset; `drop_answer` lets the registry have
-    all of the request, and the client nothing of the answer.
+    all of the request, and the client nothing of the answer. `when` is a further condition; `rewrite` returns the
+    path that the registry gets, `edit` the headers of its answer that the client gets.
     """
 
     method: str = ".*"
     path: str = ""
     times: int = 1
     skip: int = 0
+    when: Callable[[Request], bool] = lambda _: True
     before: Callable[[], object] = lambda: None
     delay: float = 0
     status: int | None = None
@@ -48,9 +65,12 @@ class Fault:
     drop_answer: bool = False
     cut_answer: int | None = None
     rate: float | None = None
+    rewrite: Callable[[str], str] = lambda path: path
+    edit: Callable[[Headers], Headers] = lambda headers: headers
 
-    def matches(self, method: str, path: str) -> bool:
-        return re.fullmatch(self.method, method) is not None and re.search(self.path, path) is not None
+    def matches(self, request: Request) -> bool:
+        method, path = re.fullmatch(self.method, request.method), re.search(self.path, request.path)
+        return method is not None and path is not None and self.when(request)
 
 
 @dataclass(kw_only=True)
@@ -67,12 +87,12 @@ class Faulty:
         """How many requests there were of a kind."""
         return sum(re.search(pattern, one) is not None for one in self.requests)
 
-    def take(self, method: str, path: str) -> Fault:
+    def take(self, request: Request) -> Fault:
         """The fault of a request; one that does nothing where none is planned."""
         with self._lock:
-            self.requests.append(f"{method} {path}")
+            self.requests.append(f"{request.method} {request.path}")
             for fault in self.faults:
-                if fault.times and fault.matches(method, path):
+                if fault.times and fault.matches(request):
                     if fault.skip:
                         fault.skip -= 1
                     else:
@@ -100,11 +120,15 @@ class _Relay(AnyMethod):
         return found
 
     def answer(self) -> None:
-        fault = self._proxy.take(self.command, self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(method=self.command, path=self.path, headers=headers, upstream=self._proxy.upstream)
+        fault = self._proxy.take(request)
         try:
             fault.before()
             time.sleep(fault.delay)
             if fault.status is not None:
+                for _ in self._body():  # a client that still sends would see a reset connection, and no answer
+                    pass
                 self.close_connection = True
                 self.reply(fault.status, {**fault.headers, "Connection": "close"}, fault.body)
             else:
@@ -128,15 +152,14 @@ class _Relay(AnyMethod):
             there.close()
 
     def _request(self, there: HTTPConnection, fault: Fault) -> None:
-        there.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        there.putrequest(self.command, fault.rewrite(self.path), skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in ("connection", "expect"):
                 there.putheader(name, value)
         there.putheader("Connection", "close")
         there.endheaders()
-        chunked = "chunked" in self.headers.get("Transfer-Encoding", "").lower()
-        passed = 0
-        for piece in self._body(chunked=chunked):
+        chunked, passed = self._is_chunked, 0
+        for piece in self._body():
             if fault.cut_request is not None and passed + len(piece) > fault.cut_request:
                 there.send(_framed(piece[: fault.cut_request - passed], chunked=chunked))
                 _hang_up(there)
@@ -149,8 +172,12 @@ class _Relay(AnyMethod):
         if chunked:
             there.send(b"0\r\n\r\n")
 
-    def _body(self, *, chunked: bool) -> Iterator[bytes]:
-        if not chunked:
+    @property
+    def _is_chunked(self) -> bool:
+        return "chunked" in self.headers.get("Transfer-Encoding", "").lower()
+
+    def _body(self) -> Iterator[bytes]:
+        if not self._is_chunked:
             yield from self._exactly(int(self.headers.get("Content-Length", 0)))
             return
         while size := int(self.rfile.readline().partition(b";")[0], 16):
@@ -168,7 +195,7 @@ class _Relay(AnyMethod):
 
     def _hand_back(self, answer: HTTPResponse, fault: Fault) -> None:
         self.send_response_only(answer.status, answer.reason)
-        for name, value in answer.getheaders():
+        for name, value in fault.edit(answer.getheaders()):
             if name.lower() not in ("connection", "transfer-encoding"):
                 self.send_header(name, value)
         whole = answer.headers.get("Content-Length") is not None or self.command == "HEAD"

@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,10 @@ def run_once(name: str, make: Callable[[], Any]) -> Any:
     document = json.loads(file.read_text())
     assert "error" not in document, f"{name} failed in another test: {document['error']}"
     return document["value"]
+
+
+@contextmanager
+def exclusively(name: str) -> Iterator[None]:
+    """Hold a lock of the whole run: the block of one worker at a time."""
+    with FileLock(session_folder() / f"{name}.lock"):
+        yield

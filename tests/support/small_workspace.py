@@ -29,6 +29,23 @@ LABEL {{ name }}="{{ value }}"
 CMD ["python3"]
 """
 
+TINY = """\
+ARG BASE={{ spec.base.image }}
+FROM ${BASE} AS whole
+RUN mkdir -p /tiny/opt/tensorflow/bin /tiny/usr/lib/python3.11 \\
+    && cp --parents -L $(ldd /usr/bin/python3.11 | grep -o '/lib[^ ]*') /usr/bin/python3.11 /usr/bin/tini /tiny \\
+    && cd /usr/lib/python3.11 && cp -r *.py collections encodings importlib json re /tiny/usr/lib/python3.11 \\
+    && ln -s /usr/bin/python3.11 /tiny/opt/tensorflow/bin/python \\
+    && echo {{ spec.identifier }} >/tiny/opt/tensorflow/identifier
+FROM scratch
+COPY --from=whole /tiny /
+ENV PATH=/opt/tensorflow/bin
+{% for name, value in labels.items() -%}
+LABEL {{ name }}="{{ value }}"
+{% endfor -%}
+"""
+"""Of a base with Python 3.11, only what runs the suite: 20 MB are searched for secrets and sent soon."""
+
 SUITE = """\
 import json, sys, time
 nonce = sys.argv[sys.argv.index("--nonce") + 1]
@@ -46,7 +63,12 @@ sys.exit(0 if outcome == "passed" else 1)
 
 
 def make_workspace(
-    root: Path, *, slow: tuple[str, ...] = (), failing: tuple[str, ...] = (), hanging: tuple[str, ...] = ()
+    root: Path,
+    *,
+    template: str = TEMPLATE,
+    slow: tuple[str, ...] = (),
+    failing: tuple[str, ...] = (),
+    hanging: tuple[str, ...] = (),
 ) -> Workspace:
     """The workspace. A slow image's build takes ten minutes, and so do the checks of a hanging one."""
     if not root.exists():
@@ -56,7 +78,7 @@ def make_workspace(
         for lock in (root / "images/locks").glob("*/*.txt"):
             lock.write_text(HEADER)
     workspace = Workspace(root=root)
-    (workspace.templates / "Dockerfile.j2").write_text(TEMPLATE.replace("SLOW", repr(slow)))
+    (workspace.templates / "Dockerfile.j2").write_text(template.replace("SLOW", repr(slow)))
     (workspace.images / "inventory.py").write_text(f"print({json.dumps(INVENTORY)!r})\n")
     (workspace.validation / "__main__.py").write_text(SUITE.format(failing=failing, hanging=hanging))
     return workspace

@@ -363,6 +363,8 @@ def test_the_history_of_a_repository_is_of_the_images_that_builds_own_tags_name(
     ended = history(REPOSITORY, "--limit", "1")
     assert "Only the 1 newest of 2 builds are read" in ended.stderr
     assert len(ended.lines) == 2
+    registry.named[f"candidate-01234567-{make_build_tag(CPU, new)}"] = new  # of a registry that deletes no tag
+    assert history_of(history(REPOSITORY, "--json")) == [("promotion", new), ("promotion", old)]
     registry.named[make_build_tag(CPU, old)] = new
     assert history_of(history(REPOSITORY, "--json")) == [("promotion", new)], "a build's own tag is never moved"
     registry.named.clear()
@@ -507,9 +509,11 @@ def test_withdraw_moves_tags_back_and_verify_and_pull_name_the_reason(
     assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert_refused(publish(), code=17, says="it leaks")
     name = f"tfimg/tensorflow:{CPU}"
-    engine.names[name] = replace(classic := engine.names[name], digest=new)  # which a containerd store knows
-    assert_refused(publish("--dry-run"), code=17, says="it leaks")
-    assert publish("--dry-run", "--reinstate").code == 0
+    classic = engine.names[name]
+    for known in (classic, replace(classic, digest=new)):  # which a containerd store knows
+        engine.names[name] = known
+        assert_refused(publish("--dry-run"), code=17, says="it leaks")
+        assert publish("--dry-run", "--reinstate").code == 0
     engine.names[name] = classic
     history(REPOSITORY, "--withdrawals", str(tmp_path / "all.jsonl")).succeeded()
     assert (tmp_path / "all.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()

@@ -298,6 +298,13 @@ def test_what_an_engine_says_becomes_a_sentence(action: Action, said: str, error
     assert said.rstrip(".") in str(caught.value)
 
 
+def test_of_a_long_message_of_an_engine_the_status_is_left() -> None:
+    address = f"http://{'r' * 60}.test/v2/{'team/' * 30}tf/manifests/{'1' * 60}"
+    said = f'failed commit on ref "manifest-{DIGEST}": unexpected status from PUT request to {address}: 400 Bad Request'
+    short = said.replace(f" to {address}", "")
+    assert str(transfer_error("push", NAME, said)) == str(transfer_error("push", NAME, short))
+
+
 def test_what_a_proxy_says_through_an_engine_is_cut() -> None:
     page = "<html>\\r\\n<title>413 Request Entity Too Large</title>\x1b[31m" + "x" * 5000
     said = (

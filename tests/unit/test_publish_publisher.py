@@ -37,13 +37,14 @@ from tfimg.attestations.verify import verify
 from tfimg.core.errors import (
     NetworkError,
     PublicationIncomplete,
+    RegistryError,
     SecretFound,
     TagConflict,
     TagImmutable,
     TamperedError,
     ValidationFailed,
 )
-from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent
+from tfimg.core.events import Event, InfoEvent, OnEvent, StepEvent, WarningEvent
 from tfimg.core.levels import Level
 from tfimg.publish.history import tag_history
 from tfimg.publish.publisher import Publication, PublishResult, TagDecider, plan_job, promote, publish_jobs
@@ -290,6 +291,22 @@ def test_candidates_that_the_registry_does_not_delete_are_named(machine: Machine
     (image,) = machine.publish().images
     assert image.status == "unchanged"
     assert machine.publish().candidates == ()
+
+
+def test_without_a_list_of_tags_images_are_published_and_their_candidates_removed(
+    machine: Machine, registry: MemoryRegistry
+) -> None:
+    """Some accounts may push and pull, and not list."""
+    refusal = RegistryError("The registry denies permission to read.", next_step="Log in.")
+    line = Line(registry, before=fail_at(("tags", ""), refusal))
+    reported: list[Event] = []
+    session = replace(machine.session(line), on_event=reported.append)
+    (image,) = publish_jobs([machine.job(CPU)], session).images
+    assert image.status == "published"
+    assert not [tag for tag in machine.tags if tag.startswith("candidate-")]
+    assert [event.text for event in reported if isinstance(event, WarningEvent)] == [
+        "Candidates of earlier runs may remain, as the registry lists no tags: The registry denies permission to read."
+    ]
 
 
 def test_an_invalid_index_under_a_tag_is_named(machine: Machine, registry: MemoryRegistry) -> None:

@@ -27,6 +27,10 @@ DIGEST = f"sha256:{'a' * 64}"
 COMPLETE = "A complete one is registry.example:5000/team/tensorflow:2.15@sha256:…."
 TAG_ADVICE = "A tag has up to 128 letters, digits, dots, dashes and underscores; a dot or dash is never first."
 DIGEST_ADVICE = "A digest is sha256: and 64 digits of 0-9 and a-f."
+PART_ADVICE = (
+    f"Name the tag of the build, which ends in -{DIGEST[7:19]} and is listed by `tfimg history r.test/tf`, or all 64 "
+    "digits after sha256:."
+)
 HOST_ADVICE = "A registry is a host name or address, with or without :PORT."
 
 
@@ -76,6 +80,8 @@ def test_a_name_without_a_registry_is_known(text: str, *, stated: bool) -> None:
         ("tfimg:.1", f".1 is not a tag. {TAG_ADVICE}"),
         (f"tfimg:{'a' * 129}", f"{'a' * 129} is not a tag. {TAG_ADVICE}"),
         ("tfimg@sha256:12", f"sha256:12 is not a digest. {DIGEST_ADVICE}"),
+        (f"r.test/tf@{DIGEST[:19]}", f"{DIGEST[:19]} is a part of a digest. {PART_ADVICE}"),  # as `history` prints it
+        (f"r.test/tf:2.15@{DIGEST[7:70]}", f"{DIGEST[7:70]} is a part of a digest. {PART_ADVICE}"),
         ("tfimg@", f"nothing is not a digest. {DIGEST_ADVICE}"),
         (f"tfimg@{DIGEST.upper()}", f"{DIGEST.upper()} is not a digest. {DIGEST_ADVICE}"),
         ("registry.example:99999/x", f"registry.example:99999 is not a registry. {HOST_ADVICE}"),

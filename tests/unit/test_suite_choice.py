@@ -162,6 +162,31 @@ def test_bad_facts_file_is_bad_usage(tmp_path: Path, text: str | None, complaint
     assert complaint in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("constraints", "code", "complaint"),
+    [
+        ("# fixed\nnumpy==1.26.4\n", 0, ""),
+        ("pytest==0.1\n", 1, ""),
+        ("", 1, ""),  # the file was emptied: nothing is free
+        ("numpy>=1\n", 2, "'numpy>=1' is not NAME==VERSION"),
+        (None, 2, "cannot read the constraints"),
+    ],
+)
+def test_a_package_that_the_constraints_of_the_image_leave_free_is_a_warning(
+    tmp_path: Path, constraints: str | None, code: int, complaint: str
+) -> None:
+    """As `tfimg-selftest` is called, also in an image that was made of another."""
+    facts, file = tmp_path / "facts.json", tmp_path / "constraints.txt"
+    facts.write_text(json.dumps({**FACTS, "packages": {"pytest": "0.1"}}))
+    if constraints is not None:
+        file.write_text(constraints)
+    only = ("--json", "--only", "environment.packages")
+    done = run_suite("--facts", str(facts), "--constraints", str(file), *only)
+    assert (done.returncode, complaint in done.stderr) == (code, True), done.stderr
+    warned = "not 0.1 as locked: the image's constraints leave it free" in done.stdout
+    assert warned == (code == 0)
+
+
 def test_broken_tensorflow_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise RuntimeError('planted')")
     only = ("environment.import_t*", "devices.listing", "numerics.*")

@@ -44,7 +44,7 @@ from tfimg.core.files import digest_of, find_free_bytes
 from tfimg.core.process import CommandFailed, clean_up, run, stream_stderr
 from tfimg.core.retry import RetryPolicy, TransientError
 from tfimg.core.tar import make_archive
-from tfimg.core.text import list_first, quote_argument, truncate
+from tfimg.core.text import MAX_QUOTED, list_first, quote_argument, truncate
 from tfimg.engine import interface
 from tfimg.engine.buildx import RawJsonDecoder, find_builder
 from tfimg.engine.machine import INSTALL_ENGINE, describe_access, find_platform, make_probe
@@ -143,6 +143,9 @@ COMPLETE = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull 
 DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b", re.IGNORECASE)
 """In the last line of a push, `TAG: digest: sha256:… size: 527`, and of a pull, `Digest: sha256:…`."""
 
+ADDRESS = re.compile(r" (?:to|for) https?://\S+(?=: )")
+"""In messages of the containerd store, which quotes the status of an answer after it, and not the answer."""
+
 LOG_IN = "Log in with `docker login {host}`, and run it again."
 RETRY = "Run it again: layers that are there are not sent twice."
 TRUST = (
@@ -155,7 +158,8 @@ REFUSED_PUSHES: tuple[tuple[str, type[errors.TfimgError], str, str], ...] = (
      "The registry {host} does not let the tag of {name} move", EXEMPT_TAGS),
     (r"(?:status:?|HTTP) 413\b|\b413 (?:Request|Payload|Content)|body too large", errors.RegistryError,
      "The registry {host}, or a proxy before it, takes no layer of this size", RAISE_LIMIT),
-    (r"name[ _]unknown|does not exist in the registry|(?:repository|project) \S+ not found", errors.RegistryError,
+    (r"name[ _]unknown|does not exist in the registry|(?:repository|project) \S+ not found|from POST .*: 404\b",
+     errors.RegistryError,
      "The registry {host} has no repository for {name}", CREATE_FIRST),
 )  # fmt: skip
 """As `ERRORS`, of a push alone, and first: engines quote the status of a proxy in the middle of other words."""
@@ -819,7 +823,7 @@ def transfer_error(action: Action, name: str, message: str) -> errors.TfimgError
     """Map an engine's message to an error."""
     host, slash, _ = name.partition("/")
     host = host if slash and re.search("[.:]|^localhost$", host) else "docker.io"
-    quoted = truncate(message).rstrip(".")
+    quoted = truncate(ADDRESS.sub("", message) if len(message) > MAX_QUOTED else message).rstrip(".")
     for pattern, error, text, next_step in (*(REFUSED_PUSHES if action == "push" else ()), *ERRORS):
         if re.search(pattern, message, re.IGNORECASE):
             text = text.format(action=action, name=name, host=host)

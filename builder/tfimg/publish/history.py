@@ -85,11 +85,15 @@ def repository_history(
 ) -> list[HistoryEntry]:
     """Return the statements about the images of build tags, newest first."""
     entries: list[tuple[datetime, HistoryEntry]] = []
+    listed: set[str] = set()
     for tag in builds:
         manifest = registry.find(tag)
         if manifest is None or tag != make_build_tag(tag[: -DIGEST_DIGITS - 1], manifest.digest):
             continue  # a build tag that was moved identifies no build
         digest = manifest.digest
+        if digest in listed:
+            continue  # the tag of its candidate, in a registry that deletes none
+        listed.add(digest)
         statements = read_image_statements(registry, digest, keys, with_outcomes=False)
         for promotion in statements.promotions:
             entry = HistoryEntry(kind="promotion", digest=digest, signed=promotion)

@@ -349,7 +349,7 @@ def publish_jobs(jobs: Sequence[PublishJob], session: PublishSession) -> Publica
                     repository.registry.put_referrers((), subject=image.digest)
         moved = [tag for image in sent for kind, tag in image.job.tags(image.digest) if kind != "build"]
         update_indexes(repository.tags, moved, on_event)
-    candidates = remove_candidates(session)
+    candidates = remove_candidates(jobs, session)
     return Publication(images=tuple(results[job.identifier] for job in jobs), candidates=candidates)
 
 
@@ -357,8 +357,8 @@ def plan_job(job: PublishJob, decider: TagDecider) -> PublishResult:
     """Return what publishing would do if validation proved the highest level that is possible on this machine."""
     registry = decider.registry
     tagged = registry.find(job.identifier)
-    published = tagged if tagged and tags.is_same_image(tagged, job.digest) else registry.find(job.digest)
-    is_tagged = published is not None and published is tagged
+    is_tagged = tagged is not None and tags.is_same_image(tagged, job.digest)
+    published = tagged if is_tagged else _find_published(job, registry)
     release = tags.read_release(registry, published) if published else None
     digest = published.digest if published else None
     decisions = decider.decide(job.tags(digest), digest=digest, release=release or job.release, level=job.level)
@@ -371,3 +371,15 @@ def plan_job(job: PublishJob, decider: TagDecider) -> PublishResult:
         level=job.level,
         failure=failure,
     )
+
+
+def _find_published(job: PublishJob, registry: Reader) -> Manifest | None:
+    """Return the manifest of an engine's image that its identifier does not name; None if it was not published.
+
+    The classic store knows no digest of a manifest: the tags of builds name those of the identifier.
+    """
+    if found := registry.find(job.digest):
+        return found
+    builds = (tag for tag in registry.list_tags() if tag.rpartition("-")[0] == job.identifier)
+    manifests = (registry.find(tag) for tag in builds)
+    return next((one for one in manifests if one and tags.is_same_image(one, job.digest)), None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from tfimg import __version__
 from tfimg.attestations import attach, envelopes, predicates
 from tfimg.core import errors, files, retry
-from tfimg.core.events import Event, InfoEvent, OnEvent, ProgressEvent, StepEvent, StepState
+from tfimg.core.events import Event, InfoEvent, OnEvent, ProgressEvent, StepEvent, StepState, WarningEvent
 from tfimg.core.levels import Level
 from tfimg.core.text import quote_argument
 from tfimg.engine.interface import LocalImage
@@ -28,7 +28,7 @@ from tfimg.publish.tags import PublishedRelease, TagKind, is_same_image, read_re
 from tfimg.recipe.labels import BASE_DIGEST_LABEL, BASE_NAME_LABEL, LABEL_PREFIX, LOCK_LABEL, RECIPE_LABEL
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.tags import make_build_tag
-from tfimg.registry.documents import Manifest, Tags
+from tfimg.registry.documents import EMPTY_JSON, Manifest, Tags
 from tfimg.validation.report import Report
 from tfimg.validation.run import raise_for_verdict
 
@@ -304,13 +304,20 @@ def _remove_left(session: PublishSession, job: PublishJob) -> None:
             steps.remove_candidate(candidate)
 
 
-def remove_candidates(session: PublishSession) -> tuple[str, ...]:
+def remove_candidates(jobs: Sequence[PublishJob], session: PublishSession) -> tuple[str, ...]:
     """Remove this machine's candidates from engine and registry, also those that killed runs have left.
 
-    Those that another process is sending stay. Returns the tags that the registry does not delete.
+    Those that another process is sending stay. Where the registry lists no tags, those of `jobs` are removed. Returns
+    the tags that the registry does not delete.
     """
     prefix, undeleted = session.repository.candidate_prefix, []
-    tagged = {tag for tag in session.registry.list_tags() if tag.startswith(prefix)}
+    try:
+        tagged = {tag for tag in session.registry.list_tags() if tag.startswith(prefix)}
+    except errors.RegistryError as error:
+        warning = f"Candidates of earlier runs may remain, as the registry lists no tags: {error.what}"
+        session.on_event(WarningEvent(text=warning))
+        own = map(session.candidate, jobs)
+        tagged = {candidate for candidate in own if session.registry.find(candidate)}
     for candidate in sorted(tagged | session.steps.find_candidates(prefix)):
         with suppress(files.AlreadyLocked), files.try_lock(session.repository.lock_file(candidate)):
             session.steps.remove_candidate(candidate)
@@ -322,6 +329,8 @@ def remove_candidates(session: PublishSession) -> tuple[str, ...]:
 def _push(job: PublishJob, session: PublishSession) -> Manifest:
     """Push an image that holds no secret under its candidate's tag, and return its manifest."""
     repository, candidate = session.repository.name, session.candidate(job)
+    # A registry that refuses does so before gigabytes are sent, and in its own words: engines quote the status alone.
+    session.repository.registry.put_blob(EMPTY_JSON)
     _scan(job, session)
     with stage(session.on_event, f"{job.identifier}: push") as on_event:
         digest = session.steps.push(job, candidate, on_event)

@@ -270,6 +270,12 @@ def _refusal(status: int, host: str, repository: str, reply: str, *, is_write: b
             f"The registry {host} does not have the requested part of {repository}: {reply}.",
             next_step="Check the name, and that it was not deleted.",
         )
+    if "BLOB_UPLOAD_" in reply:  # the beginning of `TRANSIENT_CODES` about uploads
+        return RegistryError(
+            f"The registry {host} lost an upload to {repository}: {reply}.",
+            next_step="Run it again; if it stays so, tell its owner: several servers behind one name need the same "
+            "storage and the same secret.",
+        )
     if status == 404:
         return RegistryError(f"The registry {host} has no repository {repository}: {reply}.", next_step=CREATE_FIRST)
     if status == 413:

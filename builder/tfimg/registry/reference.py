@@ -13,7 +13,7 @@ from docker.errors import DockerException
 from pydantic import Field, StringConstraints
 
 from tfimg.core import documents, errors, files, process
-from tfimg.core.text import quote_value, truncate
+from tfimg.core.text import quote_argument, quote_value, truncate
 
 DOCKER_HUB = "docker.io"  # the registry of a name without one
 HUB_FOLDER = "library"  # the folder of Docker Hub's images without one
@@ -27,6 +27,9 @@ TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 """The grammar of the OCI distribution specification 1.1 (spec.md, "Pulling manifests"), with the one algorithm that
 every registry must know (image-spec 1.1, descriptor.md)."""
+
+PART_OF_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{12})[0-9a-f]{0,52}")
+"""What `tfimg history` prints of a digest; `rollback` and `withdraw` take it, registries and engines do not."""
 
 PATH_ADVICE = (
     "It consists of lower-case letters and digits, with single dots, up to two underscores or dashes between them, and "
@@ -62,6 +65,13 @@ def parse_reference(text: str) -> Reference:
     """Return an image reference, with Docker's `latest` for a text without tag and digest. Raises `UsageError`."""
     name, at, digest = text.partition("@")
     if at and not DIGEST.fullmatch(digest):
+        if part := PART_OF_DIGEST.fullmatch(digest):
+            repository = re.sub(r":[^:/]*$", "", name)
+            advice = (
+                f"Name the tag of the build, which ends in -{part[1]} and is listed by `tfimg history "
+                f"{quote_argument(repository)}`, or all 64 digits after sha256:."
+            )
+            raise _invalid(text, f"{digest} is a part of a digest", advice)
         advice = "A digest is sha256: and 64 digits of 0-9 and a-f."
         raise _invalid(text, f"{digest or 'nothing'} is not a digest", advice)
     tag = "" if digest else DEFAULT_TAG

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from contract import CheckFailed, CheckSkipped, claimed
+from contract import CheckFailed, CheckSkipped, claimed, parse_constraints
 from emulation import extend
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class Distribution(NamedTuple):
 def locked(facts: Facts) -> Measured:
     """Every locked distribution is installed in exactly the locked version.
 
-    In an image that was made of another, for `tfimg validate`, this is asked of what the image's constraints fix; other
-    versions of the rest are told.
+    In an image that was made of another, this is asked of what the image's constraints fix; other versions of the rest
+    are told.
     """
     lock = claimed(facts.packages or None, "locked packages")
     versions = installed_versions()
@@ -129,8 +129,7 @@ def constraints(facts: Facts) -> Measured:
         )
     if not name:
         raise CheckSkipped("PIP_CONSTRAINT is empty, which switches the constraints off")
-    lines = [line for line in Path(name).read_text(encoding="utf-8").split("\n") if line and not line.startswith("#")]
-    bound, versions = dict(line.split("==") for line in lines), installed_versions()
+    bound, versions = parse_constraints(Path(name).read_text(encoding="utf-8")), installed_versions()
     wrong = [
         f"{one} {versions.get(one, 'absent')}, not {version}"
         for one, version in bound.items()
@@ -138,7 +137,7 @@ def constraints(facts: Facts) -> Measured:
     ]
     if wrong or not {"numpy", "tensorflow"} <= bound.keys():
         raise CheckFailed(
-            f"expected constraints on TensorFlow, NumPy and others as installed, found {'; '.join(wrong) or lines}: "
+            f"expected constraints on TensorFlow, NumPy and others as installed, found {'; '.join(wrong) or [*bound]}: "
             "the file belongs to another image, or something was installed over the lock",
             constraints=bound,
         )
