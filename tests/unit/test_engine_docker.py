@@ -10,8 +10,10 @@ import pytest
 
 from support.cases import cases
 from support.http_server import AnyMethod, serving
+from support.oci_images import export_layers
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import (
+    DiskSpaceError,
     EngineError,
     EngineTooOld,
     Interrupted,
@@ -169,6 +171,80 @@ def test_the_build_cache_is_measured_without_what_images_have_and_pruned() -> No
         assert engine.find_cache_bytes() == 0
     with serving(_Cache, None) as address:  # as Podman answers
         assert DockerEngine(host=f"tcp://{address}", environ={}).find_cache_bytes() is None
+
+
+class _Full(_Answers):
+    """An engine on a full disk, which says `server.subject` of itself."""
+
+    def answer(self) -> None:
+        if self.path.endswith("/info"):
+            self._json(200, self.server.subject)  # type: ignore[attr-defined]
+        elif "/images/load" in self.path:
+            self._json(200, {"error": "write /x: no space left on device"})
+        else:
+            super().answer()
+
+
+class _Stranger(_Answers):
+    """An engine whose answer to one path is another program's: `server.subject` is the end of the path and the answer.
+
+    Everything else is as an engine says it.
+    """
+
+    def answer(self) -> None:
+        named, answer = self.server.subject  # type: ignore[attr-defined]
+        path = self.path.partition("?")[0]
+        info = {"ServerVersion": "26.1.5", "DockerRootDir": "/", "MemTotal": 1, "Driver": "overlayfs"}
+        image = {"Id": "sha256:1", "Size": 1, "RootFS": {"Layers": []}, "Config": {"Labels": {}}}
+        if path.endswith(named):
+            self.reply(200, {"Content-Type": "application/json"}, answer)
+        elif path.endswith("/info"):
+            self._json(200, info)
+        elif path.endswith("/history"):
+            self._json(200, [])
+        elif path.endswith("/json") and not path.endswith("/images/json"):
+            self._json(200, image)
+        elif path.endswith("/get"):
+            self.reply(200, {}, b"".join(export_layers()))
+        else:
+            super().answer()
+
+
+@pytest.mark.parametrize(
+    ("named", "answer"),
+    [
+        ("/version", b'{"ApiVersion": "1.45", "Components": [7]}'), ("/info", b"[" * 9000),
+        ("/info", b"[]"), ("/info", b"{}"), ("/info", b'{"ServerVersion": "26.1.5", "DriverStatus": [7]}'),
+        ("/info", b'{"DiscoveredDevices": [7]}'),
+        ("/images/json", b"[{}]"), ("/images/json", b"[7]"),
+        ("/a:b/json", b"7"), ("/a:b/json", b"{}"), ("/a:b/json", b'{"Id": "x", "Config": {"Labels": 7}}'),
+        ("/history", b'[{"Size": "some"}]'), ("/df", b"7"), ("/df", b'{"BuildCache": [7]}'),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_no_engine_s_is_an_error(named: str, answer: bytes) -> None:
+    """Whatever listens at the address in DOCKER_HOST: a wrong port, a proxy, a stand-in for Docker."""
+    refused = []
+    with serving(_Stranger, (named, answer)) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={"PATH": ""})
+        for ask in (
+            engine.get_capabilities, engine.get_device_support, engine.list_images, engine.find_cache_bytes,
+            lambda: engine.read_image("a:b"), lambda: engine.find_labels("a:b"), lambda: engine.find_digest("a:b"),
+        ):  # fmt: skip
+            try:
+                ask()
+            except TfimgError as error:
+                refused.append(str(error))
+    assert any(re.match(f"The engine at tcp://{address} sent an answer that is not Docker's: ", one) for one in refused)
+
+
+@pytest.mark.parametrize(("root", "place"), [("/", ": the disk of / has "), (7, ": no space left on device")])
+def test_a_full_disk_of_an_engine_on_this_machine_is_described(root: object, place: str) -> None:
+    info = {"ServerVersion": "26.1.5", "DockerRootDir": root}
+    with serving(_Full, info) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        engine.is_local = True
+        with pytest.raises(DiskSpaceError, match=f"^The disk of the engine at .* is full: .*{place}"):
+            engine.load(iter([b""]))
 
 
 def test_engines_and_buildx_that_are_too_old_are_refused() -> None:
