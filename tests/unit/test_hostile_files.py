@@ -19,7 +19,7 @@ from support.signing import OURS
 from tfimg.attestations.keys import read_verifying_key
 from tfimg.attestations.policy import Policy, parse_conditions, parse_policy
 from tfimg.build.source_wheels import SourceDistribution, _read_build_system
-from tfimg.core.errors import InternalError, InvalidSource, TfimgError
+from tfimg.core.errors import InternalError, InvalidSource, TfimgError, UsageError
 from tfimg.core.failures import to_tfimg_error
 from tfimg.core.text import decode_text
 from tfimg.custom.source import parse_address
@@ -185,6 +185,12 @@ def test_a_source_distribution_that_breaks_off_at_once_is_refused(content: bytes
 def test_lines_for_which_the_parser_takes_the_square_of_their_length_are_refused(content: bytes) -> None:
     with pytest.raises(TfimgError, match="of more than 4000 characters"):
         read_requirements("r.txt")(content + b"\n")
+
+
+@pytest.mark.timeout(30)
+def test_a_file_of_very_many_lines_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(UsageError, match="more than 10000 requirements"):
+        read_requirements("r.txt")(b"a\n" * 400_000)
 
 
 def test_hashes_and_comments_of_any_number_are_read() -> None:
