@@ -7,9 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from support.cases import cases
 from support.http_server import AnyMethod, serving
+from support.mutated_documents import cases as case_count
+from support.mutated_documents import mutations
 from support.oci_images import export_layers
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import (
@@ -185,6 +188,22 @@ class _Full(_Answers):
             super().answer()
 
 
+DIGEST = f"sha256:{'1' * 64}"
+ANSWERS: dict[str, Any] = {
+    "/version": {"ApiVersion": "1.45", "Components": [{"Name": "Engine", "Version": "26.1.5"}]},
+    "/info": {
+        "ServerVersion": "26.1.5", "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]], "Runtimes": {},
+        "Driver": "overlayfs", "DockerRootDir": "/", "MemTotal": 8000000000, "Architecture": "x86_64", "Name": "host",
+        "CDISpecDirs": ["/etc/cdi"], "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}],
+    },
+    "/images/json": [{"Id": DIGEST, "RepoTags": ["a:b"], "RepoDigests": ["a@x"], "Labels": {"c": "d"}, "Size": 9}],
+    "/history": [{"Id": DIGEST, "Size": 7}],
+    "/df": {"BuildCache": [{"Size": 7, "Shared": False}]},
+    "/json": {"Id": DIGEST, "Size": 7, "RootFS": {"Layers": [DIGEST]}, "Config": {"Labels": {"c": "d"}}},
+}  # fmt: skip
+"""Ends of paths and an engine's answers; the first that fits counts."""
+
+
 class _Stranger(_Answers):
     """An engine whose answer to one path is another program's: `server.subject` is the end of the path and the answer.
 
@@ -194,20 +213,38 @@ class _Stranger(_Answers):
     def answer(self) -> None:
         named, answer = self.server.subject  # type: ignore[attr-defined]
         path = self.path.partition("?")[0]
-        info = {"ServerVersion": "26.1.5", "DockerRootDir": "/", "MemTotal": 1, "Driver": "overlayfs"}
-        image = {"Id": "sha256:1", "Size": 1, "RootFS": {"Layers": []}, "Config": {"Labels": {}}}
-        if path.endswith(named):
-            self.reply(200, {"Content-Type": "application/json"}, answer)
-        elif path.endswith("/info"):
-            self._json(200, info)
-        elif path.endswith("/history"):
-            self._json(200, [])
-        elif path.endswith("/json") and not path.endswith("/images/json"):
-            self._json(200, image)
-        elif path.endswith("/get"):
+        found = next((end for end in ANSWERS if path.endswith(end)), "")
+        if path.endswith("/get"):
             self.reply(200, {}, b"".join(export_layers()))
         else:
-            super().answer()
+            content = answer if named in (found, path[-len(named) :]) else json.dumps(ANSWERS[found]).encode()
+            self.reply(200, {"Content-Type": "application/json"}, content)
+
+
+def refusals(address: str) -> list[str]:
+    """Return the errors of everything that an engine is asked for; any other exception is a defect."""
+    found = []
+    engine = DockerEngine(host=f"tcp://{address}", environ={"PATH": ""})
+    for ask in (
+        engine.get_device_support, engine.get_capabilities, engine.list_images, engine.find_cache_bytes,
+        lambda: engine.read_image("a:b"), lambda: engine.find_labels("a:b"), lambda: engine.find_digest("a:b"),
+    ):  # fmt: skip
+        try:
+            ask()
+        except TfimgError as error:
+            found.append(str(error))
+    return found
+
+
+@pytest.mark.parametrize("named", ANSWERS)
+def test_a_changed_answer_of_an_engine_is_read_or_refused(named: str) -> None:
+    @settings(max_examples=case_count(10), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(content=mutations(json.dumps(ANSWERS[named]).encode()))
+    def read(content: bytes) -> None:
+        with serving(_Stranger, (named, content)) as address:
+            refusals(address)
+
+    read()
 
 
 @pytest.mark.parametrize(
@@ -223,18 +260,9 @@ class _Stranger(_Answers):
 )  # fmt: skip
 def test_an_answer_that_is_no_engine_s_is_an_error(named: str, answer: bytes) -> None:
     """Whatever listens at the address in DOCKER_HOST: a wrong port, a proxy, a stand-in for Docker."""
-    refused = []
     with serving(_Stranger, (named, answer)) as address:
-        engine = DockerEngine(host=f"tcp://{address}", environ={"PATH": ""})
-        for ask in (
-            engine.get_capabilities, engine.get_device_support, engine.list_images, engine.find_cache_bytes,
-            lambda: engine.read_image("a:b"), lambda: engine.find_labels("a:b"), lambda: engine.find_digest("a:b"),
-        ):  # fmt: skip
-            try:
-                ask()
-            except TfimgError as error:
-                refused.append(str(error))
-    assert any(re.match(f"The engine at tcp://{address} sent an answer that is not Docker's: ", one) for one in refused)
+        says = f"The engine at tcp://{address} sent an answer that is not Docker's: "
+        assert any(one.startswith(says) for one in refusals(address))
 
 
 @pytest.mark.parametrize(("root", "place"), [("/", ": the disk of / has "), (7, ": no space left on device")])

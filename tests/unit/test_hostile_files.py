@@ -25,12 +25,15 @@ from tfimg.core.text import decode_text
 from tfimg.custom.source import parse_address
 from tfimg.engine.bases import read_mirrors, snapshot_mirrors
 from tfimg.engine.buildx import RawJsonDecoder
+from tfimg.index.network import parse_pip_settings, read_host_network
 from tfimg.project.project_file import parse_project_file
+from tfimg.recipe.labels import EXTRA_LABELS, read_extra_labels
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.project_files import find_form, parse_selection
 from tfimg.recipe.requirement_files import read_requested
 from tfimg.recipe.requirements import Item, parse_system_packages
 from tfimg.registry.reference import parse_reference
+from tfimg.validation.host_run import parse_host_run
 from tfimg.validation.run import explain
 
 POLICY = b"""version: 1
@@ -43,6 +46,15 @@ requirements = ["requirements.txt"]
 as-of = "2024-06-30"
 mirror = ["docker.io=mirror.example:5000"]
 """
+PIP = b"global.index-url='https://u:p@h.test/simple'\nglobal.proxy='http://p.test:1'\n:env:.cert='/c.pem'\n"
+HOST_RUN = json.dumps(
+    {
+        "schema": 1, "kind": "tfimg host run", "identifier": "i", "lock": f"sha256:{'0' * 64}", "nonce": "0",
+        "suite": f"sha256:{'0' * 64}", "status": 0, "date": "2026-11-22T10:11:12+00:00", "seconds": 1.5,
+        "events": [{"event": "suite", "nonce": "0", "environment": {"cores": 2}}, {"event": "done", "code": 0}],
+    }
+).encode()  # fmt: skip
+LABELS = dict.fromkeys(EXTRA_LABELS.values(), "")
 NOTEBOOK = json.dumps(
     {"cells": [{"outputs": [{"text": ["No module named 'pkg_resources'\n"]}, {"ename": "E", "traceback": ["a"]}]}]}
 ).encode()
@@ -133,6 +145,12 @@ PARSERS: dict[str, Parser] = {
     "status of buildx": Parser(
         tuple(file.read_bytes()[:20_000] for file in sorted((DATA / "rawjson").iterdir())),
         lambda content: [*RawJsonDecoder().feed(content.decode("utf-8", "replace"))],
+    ),
+    "settings of pip": Parser((PIP,), text_of(lambda text: read_host_network({}, parse_pip_settings(text)))),
+    "run on a host": Parser((HOST_RUN,), lambda content: parse_host_run(content, source="r")),
+    "labels of extra packages": Parser(
+        (b"pandas<3\nscipy",),
+        text_of(lambda text: read_extra_labels({**LABELS, EXTRA_LABELS["requirements"]: text})),
     ),
     **{name: Parser((content,), read_requirements(name)) for name, content in REQUIREMENTS.items()},
 }  # fmt: skip
