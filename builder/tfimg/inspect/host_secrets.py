@@ -36,7 +36,8 @@ TRIVIAL = frozenset(
 )
 """Words that are no secrets whatever their place, and that occur in every image."""
 
-PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]{0,40})-----(.+?)-----END \1-----", re.DOTALL)
+PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]{0,40})-----((?:(?!-----BEGIN ).)+?)-----END \1-----", re.DOTALL)
+"""A block of PEM, which ends before the next begins: a search from each to the end of a text takes quadratic time."""
 
 TAIL = 36  # bytes at the end of a certificate (its signature) or of a private number that identify it
 
