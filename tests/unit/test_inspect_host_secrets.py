@@ -326,8 +326,12 @@ def test_the_certificates_of_a_program_are_public(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_many_beginnings_of_keys_without_an_end_are_read_in_linear_time(tmp_path: Path) -> None:
-    write(tmp_path, "home/.ssh/keys", "-----BEGIN PRIVATE KEY-----\n" * 30_000)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("home/.ssh/keys", "-----BEGIN PRIVATE KEY-----\n" * 30_000), ("etc/pip.conf", "\n" * 300_000)],
+)
+def test_a_large_file_of_this_machine_is_read_in_linear_time(name: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path, name, text)
     assert read_host_secrets(NOWHERE, None, {"HOME": f"{tmp_path}/home"}, public=(), root=tmp_path) == ()
 
 
