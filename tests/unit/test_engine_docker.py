@@ -275,6 +275,28 @@ def test_a_full_disk_of_an_engine_on_this_machine_is_described(root: object, pla
             engine.load(iter([b""]))
 
 
+class _Cut(_Answers):
+    """An engine whose streams end within a line, as behind a proxy that gives up."""
+
+    def answer(self) -> None:
+        if self.path.endswith("/version"):
+            super().answer()
+        else:
+            line = b'{"status": "Pul'
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(line), line))
+
+
+def test_a_stream_that_ends_within_a_line_is_an_error() -> None:
+    with serving(_Cut, None) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        for act in (lambda: engine.pull("a:b", ignore), lambda: engine.push("a:b", ignore)):
+            with pytest.raises(EngineError, match="sent an answer that is not Docker's: StreamParseError: "):
+                act()
+
+
 def test_engines_and_buildx_that_are_too_old_are_refused() -> None:
     for text in ("23.0.0", "26.1.5+dfsg1", "28.0.0-rc.1", "library-import"):
         require_version("it is", text, OLDEST_ENGINE)

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 import docker
 import requests
 from docker.credentials import StoreError
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound, StreamParseError
 from docker.models.images import Image
 from docker.types import DeviceRequest, LogConfig
 from docker.utils.socket import frames_iter
@@ -135,7 +135,10 @@ Action = Literal["push", "pull"]
 COMPLETE = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull complete", "Download complete"})
 """States of a layer that is complete."""
 
-MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+MALFORMED = (
+    *(AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
+    StreamParseError,
+)
 """What reading an answer of another form raises. The docker package raises `Exception` itself for a wrong image."""
 
 DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b", re.IGNORECASE)
