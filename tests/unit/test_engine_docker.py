@@ -255,6 +255,7 @@ def test_a_changed_answer_of_an_engine_is_read_or_refused(named: str) -> None:
         ("/info", b'{"DiscoveredDevices": [7]}'),
         ("/images/json", b"[{}]"), ("/images/json", b"[7]"),
         ("/a:b/json", b"7"), ("/a:b/json", b"{}"), ("/a:b/json", b'{"Id": "x", "Config": {"Labels": 7}}'),
+        ("/a:b/json", b'{"Id": "x", "RootFS": {"Layers": []}, "Config": {"Labels": {}, "Env": 7}}'),
         ("/history", b'[{"Size": "some"}]'), ("/df", b"7"), ("/df", b'{"BuildCache": [7]}'),
     ],
 )  # fmt: skip

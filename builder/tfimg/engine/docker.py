@@ -516,13 +516,14 @@ class DockerEngine:
                 layers = containerd_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
                 store = root / "image" / info["Driver"] / "layerdb"
                 layers = layers or classic_layers(image.attrs["RootFS"]["Layers"], store)
+            config = dict(image.attrs.get("Config") or {})
             return interface.StoredImage(
                 digest=self._digest(image),
                 layers=layers or exported_layers(self.client.api.get_image(name)),
                 unpacked_bytes=sum(int(step["Size"]) for step in steps),
                 labels=_read_labels(image.labels),
                 content=content_digest(image.attrs),
-                config=dict(image.attrs.get("Config") or {}),
+                config={**config, "Env": [*map(str, config.get("Env") or ())]},
             )
 
     def find_digest(self, name: str) -> str | None:
