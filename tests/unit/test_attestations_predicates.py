@@ -221,8 +221,9 @@ def test_cyclonedx_has_every_part_and_what_came_with_what() -> None:
     }
 
 
-def test_a_package_whose_name_no_purl_can_have_is_refused() -> None:
-    odd = make_inventory(packages={"": "1.0"})
+@pytest.mark.parametrize("name", ["", " ", "/"])
+def test_a_package_whose_name_no_purl_can_have_is_refused(name: str) -> None:
+    odd = make_inventory(packages={name: "1.0"})
     says = (
         rf"^The contents of {ABOUT.name}@{ABOUT.digest} cannot be written as a bill of materials: .+\. "
         r"Look inside with `tfimg inspect --local`: a package has an invalid name, version or homepage\.$"

@@ -66,7 +66,7 @@ def state(tfimg: CliRunner) -> Path:
     (tfimg.state / "notes.txt").write_text("mine")
     (tfimg.state / "reports").mkdir()
     (tfimg.state / "reports/one.json").write_text('{"digest": "sha256:1"}')
-    (tfimg.state / "reports/two.json").write_text("[damaged")
+    (tfimg.state / "reports/two.json").write_text("[" * 9000)
     (tfimg.state / "reports/three.json").write_text('{"digest": "sha256:earlier"}')
     (tfimg.state / "reports/four.json").write_text('{"digest": "sha256:pulled"}')
     return tfimg.state

@@ -36,6 +36,7 @@ from tfimg.engine.buildx import (
     BuildxBuilder,
     RawJsonDecoder,
     check_cache_export,
+    context_environment,
     find_builder,
     parse_builder,
     parse_cache_options,
@@ -397,6 +398,17 @@ def test_a_context_means_its_engine(tmp_path: Path) -> None:
     assert (one.host, one.builder) == (other.host, other.builder) == ("tcp://far:2376", None)
 
 
+@pytest.mark.parametrize("answer", ["", "7", "[]", "[7]", "[{}]", "[" * 9000, "no JSON"])
+def test_a_context_that_docker_describes_otherwise_is_an_error(tmp_path: Path, answer: str) -> None:
+    with pytest.raises(UsageError, match="docker describes the context far in another form than Docker's: "):
+        context_environment("far", fake_docker(tmp_path, printing(f"{answer}\n")))
+
+
+def test_a_program_without_a_version_of_buildx_is_not_buildx(tmp_path: Path) -> None:
+    with pytest.raises(EngineTooOld, match="`docker buildx` is not installed"):
+        DockerEngine(host="tcp://far:1", environ=fake_docker(tmp_path, "exit 0\n")).buildx_version()
+
+
 def test_the_engine_s_own_builder_is_named_whatever_is_the_default(tmp_path: Path) -> None:
     """`docker buildx use` and BUILDX_BUILDER may name another, which would keep the image to itself."""
     script = 'echo "github.com/docker/buildx $BUILDX_BUILDER x"\n'
@@ -501,7 +513,8 @@ def vertex(**fields: Any) -> dict[str, Any]:
     "status",
     [
         {"vertexes": [{}]}, {"vertexes": 7}, {"statuses": [{"vertex": "a"}]},
-        vertex(started=1, completed=2), vertex(error=7),
+        vertex(started=1, completed=2), vertex(error=7), vertex(error=["canceled"]), vertex(name=7, cached=True),
+        {"statuses": [{"vertex": "a", "id": 7}]}, {"statuses": [{"vertex": "a", "id": "b", "current": "some"}]},
     ],
 )  # fmt: skip
 def test_an_object_that_is_none_of_buildkit_s_is_text(status: dict[str, Any]) -> None:
@@ -509,6 +522,11 @@ def test_an_object_that_is_none_of_buildkit_s_is_text(status: dict[str, Any]) ->
     events = list(decoder.feed(json.dumps(status) + json.dumps(vertex(started="2026-11-20T01:02:03Z"))))
     assert [type(event) for event in events] == [StepEvent]
     assert decoder.rest == json.dumps(status) + "\n"
+
+
+def test_an_object_with_a_number_of_thousands_of_digits_is_text() -> None:
+    text = f'{{"a": {"9" * 5000}}}\n'
+    assert decoded(text, json.dumps(vertex(cached=True))) == (events_of(vertex(cached=True)), text)
 
 
 def lines(text: str) -> list[str]:

@@ -8,11 +8,16 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from support.cases import cases
 from support.http_server import AnyMethod, serving
+from support.mutated_documents import cases as case_count
+from support.mutated_documents import mutations
+from support.oci_images import export_layers
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import (
+    DiskSpaceError,
     EngineError,
     EngineTooOld,
     Interrupted,
@@ -191,6 +196,128 @@ def test_the_build_cache_is_measured_without_what_images_have_and_pruned() -> No
         assert engine.find_cache_bytes() == 0
     with serving(_Cache, None) as address:  # as Podman answers
         assert DockerEngine(host=f"tcp://{address}", environ={}).find_cache_bytes() is None
+
+
+class _Full(_Answers):
+    """An engine on a full disk, which says `server.subject` of itself."""
+
+    def answer(self) -> None:
+        if self.path.endswith("/info"):
+            self._json(200, self.server.subject)  # type: ignore[attr-defined]
+        elif "/images/load" in self.path:
+            self._json(200, {"error": "write /x: no space left on device"})
+        else:
+            super().answer()
+
+
+DIGEST = f"sha256:{'1' * 64}"
+ANSWERS: dict[str, Any] = {
+    "/version": {"ApiVersion": "1.45", "Components": [{"Name": "Engine", "Version": "26.1.5"}]},
+    "/info": {
+        "ServerVersion": "26.1.5", "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]], "Runtimes": {},
+        "Driver": "overlayfs", "DockerRootDir": "/", "MemTotal": 8000000000, "Architecture": "x86_64", "Name": "host",
+        "CDISpecDirs": ["/etc/cdi"], "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}],
+    },
+    "/images/json": [{"Id": DIGEST, "RepoTags": ["a:b"], "RepoDigests": ["a@x"], "Labels": {"c": "d"}, "Size": 9}],
+    "/history": [{"Id": DIGEST, "Size": 7}],
+    "/df": {"BuildCache": [{"Size": 7, "Shared": False}]},
+    "/json": {"Id": DIGEST, "Size": 7, "RootFS": {"Layers": [DIGEST]}, "Config": {"Labels": {"c": "d"}}},
+}  # fmt: skip
+"""Ends of paths and an engine's answers; the first that fits counts."""
+
+
+class _Stranger(_Answers):
+    """An engine whose answer to one path is another program's: `server.subject` is the end of the path and the answer.
+
+    Everything else is as an engine says it.
+    """
+
+    def answer(self) -> None:
+        named, answer = self.server.subject  # type: ignore[attr-defined]
+        path = self.path.partition("?")[0]
+        found = next((end for end in ANSWERS if path.endswith(end)), "")
+        if path.endswith("/get"):
+            self.reply(200, {}, b"".join(export_layers()))
+        else:
+            content = answer if named in (found, path[-len(named) :]) else json.dumps(ANSWERS[found]).encode()
+            self.reply(200, {"Content-Type": "application/json"}, content)
+
+
+def refusals(address: str) -> list[str]:
+    """Return the errors of everything that an engine is asked for; any other exception is a defect."""
+    found = []
+    engine = DockerEngine(host=f"tcp://{address}", environ={"PATH": ""})
+    for ask in (
+        engine.get_device_support, engine.get_capabilities, engine.list_images, engine.find_cache_bytes,
+        lambda: engine.read_image("a:b"), lambda: engine.find_labels("a:b"), lambda: engine.find_digest("a:b"),
+    ):  # fmt: skip
+        try:
+            ask()
+        except TfimgError as error:
+            found.append(str(error))
+    return found
+
+
+@pytest.mark.parametrize("named", ANSWERS)
+def test_a_changed_answer_of_an_engine_is_read_or_refused(named: str) -> None:
+    @settings(max_examples=case_count(10), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(content=mutations(json.dumps(ANSWERS[named]).encode()))
+    def read(content: bytes) -> None:
+        with serving(_Stranger, (named, content)) as address:
+            refusals(address)
+
+    read()
+
+
+@pytest.mark.parametrize(
+    ("named", "answer"),
+    [
+        ("/version", b'{"ApiVersion": "1.45", "Components": [7]}'), ("/info", b"[" * 9000),
+        ("/info", b"[]"), ("/info", b"{}"), ("/info", b'{"ServerVersion": "26.1.5", "DriverStatus": [7]}'),
+        ("/info", b'{"DiscoveredDevices": [7]}'),
+        ("/images/json", b"[{}]"), ("/images/json", b"[7]"),
+        ("/a:b/json", b"7"), ("/a:b/json", b"{}"), ("/a:b/json", b'{"Id": "x", "Config": {"Labels": 7}}'),
+        ("/a:b/json", b'{"Id": "x", "RootFS": {"Layers": []}, "Config": {"Labels": {}, "Env": 7}}'),
+        ("/history", b'[{"Size": "some"}]'), ("/df", b"7"), ("/df", b'{"BuildCache": [7]}'),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_no_engine_s_is_an_error(named: str, answer: bytes) -> None:
+    """Whatever listens at the address in DOCKER_HOST: a wrong port, a proxy, a stand-in for Docker."""
+    with serving(_Stranger, (named, answer)) as address:
+        says = f"The engine at tcp://{address} sent an answer that is not Docker's: "
+        assert any(one.startswith(says) for one in refusals(address))
+
+
+@pytest.mark.parametrize(("root", "place"), [("/", ": the disk of / has "), (7, ": no space left on device")])
+def test_a_full_disk_of_an_engine_on_this_machine_is_described(root: object, place: str) -> None:
+    info = {"ServerVersion": "26.1.5", "DockerRootDir": root}
+    with serving(_Full, info) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        engine.is_local = True
+        with pytest.raises(DiskSpaceError, match=f"^The disk of the engine at .* is full: .*{place}"):
+            engine.load(iter([b""]))
+
+
+class _Cut(_Answers):
+    """An engine whose streams end within a line, as behind a proxy that gives up."""
+
+    def answer(self) -> None:
+        if self.path.endswith("/version"):
+            super().answer()
+        else:
+            line = b'{"status": "Pul'
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(line), line))
+
+
+def test_a_stream_that_ends_within_a_line_is_an_error() -> None:
+    with serving(_Cut, None) as address:
+        engine = DockerEngine(host=f"tcp://{address}", environ={})
+        for act in (lambda: engine.pull("a:b", ignore), lambda: engine.push("a:b", ignore)):
+            with pytest.raises(EngineError, match="sent an answer that is not Docker's: StreamParseError: "):
+                act()
 
 
 def test_engines_and_buildx_that_are_too_old_are_refused() -> None:

@@ -3,7 +3,7 @@
 import json
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -19,17 +19,21 @@ from support.signing import OURS
 from tfimg.attestations.keys import read_verifying_key
 from tfimg.attestations.policy import Policy, parse_conditions, parse_policy
 from tfimg.build.source_wheels import SourceDistribution, _read_build_system
-from tfimg.core.errors import InternalError, InvalidSource, TfimgError
+from tfimg.core.errors import InternalError, InvalidSource, TfimgError, UsageError
 from tfimg.core.failures import to_tfimg_error
 from tfimg.core.text import decode_text
 from tfimg.custom.source import parse_address
 from tfimg.engine.bases import read_mirrors, snapshot_mirrors
 from tfimg.engine.buildx import RawJsonDecoder
+from tfimg.index.network import parse_pip_settings, read_host_network
 from tfimg.project.project_file import parse_project_file
+from tfimg.recipe.labels import EXTRA_LABELS, read_extra_labels
 from tfimg.recipe.lock import read_packages
+from tfimg.recipe.project_files import find_form, parse_selection
 from tfimg.recipe.requirement_files import read_requested
-from tfimg.recipe.requirements import parse_system_packages
+from tfimg.recipe.requirements import Item, parse_system_packages
 from tfimg.registry.reference import parse_reference
+from tfimg.validation.host_run import parse_host_run
 from tfimg.validation.run import explain
 
 POLICY = b"""version: 1
@@ -42,6 +46,15 @@ requirements = ["requirements.txt"]
 as-of = "2024-06-30"
 mirror = ["docker.io=mirror.example:5000"]
 """
+PIP = b"global.index-url='https://u:p@h.test/simple'\nglobal.proxy='http://p.test:1'\n:env:.cert='/c.pem'\n"
+HOST_RUN = json.dumps(
+    {
+        "schema": 1, "kind": "tfimg host run", "identifier": "i", "lock": f"sha256:{'0' * 64}", "nonce": "0",
+        "suite": f"sha256:{'0' * 64}", "status": 0, "date": "2026-11-22T10:11:12+00:00", "seconds": 1.5,
+        "events": [{"event": "suite", "nonce": "0", "environment": {"cores": 2}}, {"event": "done", "code": 0}],
+    }
+).encode()  # fmt: skip
+LABELS = dict.fromkeys(EXTRA_LABELS.values(), "")
 NOTEBOOK = json.dumps(
     {"cells": [{"outputs": [{"text": ["No module named 'pkg_resources'\n"]}, {"ename": "E", "traceback": ["a"]}]}]}
 ).encode()
@@ -133,6 +146,12 @@ PARSERS: dict[str, Parser] = {
         tuple(file.read_bytes()[:20_000] for file in sorted((DATA / "rawjson").iterdir())),
         lambda content: [*RawJsonDecoder().feed(content.decode("utf-8", "replace"))],
     ),
+    "settings of pip": Parser((PIP,), text_of(lambda text: read_host_network({}, parse_pip_settings(text)))),
+    "run on a host": Parser((HOST_RUN,), lambda content: parse_host_run(content, source="r")),
+    "labels of extra packages": Parser(
+        (b"pandas<3\nscipy",),
+        text_of(lambda text: read_extra_labels({**LABELS, EXTRA_LABELS["requirements"]: text})),
+    ),
     **{name: Parser((content,), read_requirements(name)) for name, content in REQUIREMENTS.items()},
 }  # fmt: skip
 
@@ -185,6 +204,27 @@ def test_a_source_distribution_that_breaks_off_at_once_is_refused(content: bytes
 def test_lines_for_which_the_parser_takes_the_square_of_their_length_are_refused(content: bytes) -> None:
     with pytest.raises(TfimgError, match="of more than 4000 characters"):
         read_requirements("r.txt")(content + b"\n")
+
+
+@pytest.mark.timeout(30)
+def test_a_file_of_very_many_lines_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(UsageError, match="more than 10000 requirements"):
+        read_requirements("r.txt")(b"a\n" * 400_000)
+
+
+def test_all_lists_for_pip_in_an_environment_of_conda_are_one_text() -> None:
+    """The parser of each text reads a file, which takes milliseconds: 3,000 lists took 20 s on a busy machine."""
+    read: list[str] = []
+
+    def read_lines(text: str, _: object) -> Iterator[Item]:
+        read.append(text)
+        return iter(())
+
+    form = find_form("environment.yml")
+    assert form
+    text = "dependencies:\n- pip: [a==1]\n- python\n- pip:\n- pip: [b, c]\n"
+    list(form(text, parse_selection("environment.yml"), read_lines))
+    assert read == ["a==1\nb\nc"]
 
 
 def test_hashes_and_comments_of_any_number_are_read() -> None:

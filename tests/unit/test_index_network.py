@@ -169,7 +169,8 @@ def test_settings_that_pip_cannot_read_are_an_error_and_not_none(
 
 
 def test_a_line_of_pip_that_is_no_value_is_an_error() -> None:
-    for line in ("global.proxy=http://x", "global.proxy=", "global.proxy='a' 'b", "install.proxy=f()"):
+    values = ("http://x", "", "'a' 'b", "f()", "{[]}", "-" * 5000 + "1", "-" * 100_000 + "1")
+    for line in (f"global.proxy={value}" for value in values):
         with pytest.raises(FileError, match=r"^pip's configuration cannot be read: "):
             parse_pip_settings(line)
 

@@ -325,6 +325,16 @@ def test_the_certificates_of_a_program_are_public(tmp_path: Path) -> None:
     assert read_host_secrets(NOWHERE, None, {}, public=(), root=tmp_path, public_certificates=[PUBLIC]) == ()
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("home/.ssh/keys", "-----BEGIN PRIVATE KEY-----\n" * 30_000), ("etc/pip.conf", "\n" * 300_000)],
+)
+def test_a_large_file_of_this_machine_is_read_in_linear_time(name: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path, name, text)
+    assert read_host_secrets(NOWHERE, None, {"HOME": f"{tmp_path}/home"}, public=(), root=tmp_path) == ()
+
+
 def test_the_description_of_a_secret_does_not_show_it(tmp_path: Path) -> None:
     environ = {"https_proxy": "http://ann:pw-7c1e-long@proxy.corp.test:3128"}
     network = read_host_network(environ, {})

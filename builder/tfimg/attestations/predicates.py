@@ -310,6 +310,8 @@ def list_components(inventory: Inventory) -> Iterator[tuple[Component, str | Non
 
 
 def _component(name: str, purl: PackageURL, **fields: Any) -> Component:
+    if not purl.name:  # blanks and slashes alone, of which the library makes no text
+        raise ValueError(f"{name!r} is not the name of a package")
     if len(purl.version or "") > MAX_VERSION:
         raise ValueError(f"the version of {name} has more than {MAX_VERSION} characters")
     return Component(name=name, version=purl.version, purl=purl, bom_ref=purl.to_string(), **fields)

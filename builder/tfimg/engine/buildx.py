@@ -77,22 +77,24 @@ class RawJsonDecoder:
 
     def _read_status(self, status: Mapping[str, Any]) -> Iterator[BuildEvent]:
         for vertex in status.get("vertexes") or ():
-            self._steps[vertex["digest"]] = vertex["name"]
-            is_canceled = "canceled" in (vertex.get("error") or "")
-            state = "interrupted" if is_canceled else next((s for name, s in _STATES if vertex.get(name)), None)
+            digest, step, error = map(_require_text, (vertex["digest"], vertex["name"], vertex.get("error") or ""))
+            self._steps[digest] = step
+            state = "interrupted" if "canceled" in error else next((s for name, s in _STATES if vertex.get(name)), None)
             # BuildKit repeats itself; it also reopens a step for each thing that the step does.
-            if state and self._states.get(vertex["digest"]) != state:
-                self._states[vertex["digest"]] = state
+            if state and self._states.get(digest) != state:
+                self._states[digest] = state
                 seconds = None
                 if state == "cached":
                     seconds = 0.0
                 elif state != "started" and vertex.get("started") and vertex.get("completed"):
                     started, completed = map(parse_time, (vertex["started"], vertex["completed"]))
                     seconds = (completed - started).total_seconds() if started and completed else None
-                yield StepEvent(step=vertex["name"], state=state, seconds=seconds, error=vertex.get("error") or None)
+                yield StepEvent(step=step, state=state, seconds=seconds, error=error or None)
         for item in status.get("statuses") or ():
-            step = self._steps.get(item["vertex"], "")
-            yield ProgressEvent(step=step, what=item["id"], current=item.get("current", 0), total=item.get("total", 0))
+            step, what = self._steps.get(item["vertex"], ""), _require_text(item["id"])
+            yield ProgressEvent(
+                step=step, what=what, current=int(item.get("current", 0)), total=int(item.get("total", 0))
+            )
         for log in status.get("logs") or ():
             step = self._steps.get(log["vertex"], "")
             text = base64.b64decode(log.get("data") or "").decode(errors="replace")
@@ -111,16 +113,23 @@ class RawJsonDecoder:
                     value, end = self._json.raw_decode(start)
                     self._buffer = start[end:]
                     return value  # type: ignore[no-any-return]  # an object
-                except RecursionError:
-                    pass  # a line of text
                 except json.JSONDecodeError:
                     return None
+                except (RecursionError, ValueError):  # the latter for a number of thousands of digits
+                    pass  # a line of text
             line, newline, after = start.partition("\n")
             if not newline:
                 return None
             self.rest += line + newline
             self._buffer = after
         return None
+
+
+def _require_text(value: object) -> str:
+    """Return a text. Raises `TypeError` for any other value."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
 
 
 ANSWER_SECONDS = 60.0  # limit for a builder's answer. Buildx itself gives a `remote` one 20 s to be connected to
@@ -185,13 +194,17 @@ def _unavailable(name: str, reason: str) -> EngineUnavailable:
 
 def context_environment(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for the engine of a docker context. Raises `UsageError` if it is unknown."""
+    next_step = "`docker context ls` shows all."
     try:
         (description,) = json.loads(run(["docker", "context", "inspect", "--", name], env=environ))
+        return parse_context(description, environ)
     except CommandFailed as failed:
+        raise UsageError(f"docker has no context {name}: {failed.stderr.strip()}", next_step=next_step) from None
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(
-            f"docker has no context {name}: {failed.stderr.strip()}", next_step="`docker context ls` shows all."
+            f"docker describes the context {name} in another form than Docker's: {type(error).__name__}: {error}",
+            next_step=next_step,
         ) from None
-    return parse_context(description, environ)
 
 
 def parse_context(description: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
@@ -199,7 +212,7 @@ def parse_context(description: Mapping[str, Any], environ: Mapping[str, str]) ->
     endpoint = description["Endpoints"]["docker"]
     # Certificates of the environment belong to the default engine.
     env = {name: value for name, value in environ.items() if not name.startswith(("DOCKER_TLS", "DOCKER_CERT"))}
-    env["DOCKER_HOST"] = endpoint["Host"]
+    env["DOCKER_HOST"] = str(endpoint["Host"])
     if description.get("TLSMaterial"):
         env["DOCKER_TLS"] = "1"
         env["DOCKER_CERT_PATH"] = str(Path(description["Storage"]["TLSPath"], "docker"))

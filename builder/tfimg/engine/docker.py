@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 import docker
 import requests
 from docker.credentials import StoreError
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound, StreamParseError
 from docker.models.images import Image
 from docker.types import DeviceRequest, LogConfig
 from docker.utils.socket import frames_iter
@@ -139,6 +139,12 @@ PROBE_SECONDS = 60.0  # limit of the probe, which takes a second on a busy machi
 Action = Literal["push", "pull"]
 COMPLETE = frozenset({"Pushed", "Layer already exists", "Already exists", "Pull complete", "Download complete"})
 """States of a layer that is complete."""
+
+MALFORMED = (
+    *(AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
+    StreamParseError,
+)
+"""What reading an answer of another form raises. The docker package raises `Exception` itself for a wrong image."""
 
 DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b", re.IGNORECASE)
 """In the last line of a push, `TAG: digest: sha256:… size: 527`, and of a pull, `Digest: sha256:…`."""
@@ -261,7 +267,7 @@ class DockerEngine:
         """Podman's version; None if the engine is Docker."""
         with self.translate_errors():
             components = self.client.version().get("Components") or ()
-        return next((str(part["Version"]) for part in components if part.get("Name") == PODMAN), None)
+            return next((str(part["Version"]) for part in components if part.get("Name") == PODMAN), None)
 
     def ping(self) -> None:
         """Raise `EngineUnavailable` unless the engine answers soon."""
@@ -281,7 +287,7 @@ class DockerEngine:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Map a lost connection to `EngineUnavailable`, and a refusal to `EngineError`."""
+        """Map a lost connection to `EngineUnavailable`, a refusal and an answer of another form to `EngineError`."""
         try:
             yield
         except APIError as error:
@@ -292,6 +298,14 @@ class DockerEngine:
             ) from None
         except requests.exceptions.RequestException as error:
             raise self.unavailable(error) from None
+        except Exception as error:
+            if not isinstance(error, MALFORMED) and type(error) is not Exception:
+                raise
+            raise errors.EngineError(
+                f"The engine at {self.host} sent an answer that is not Docker's: "
+                f"{type(error).__name__}: {truncate(str(error))}",
+                next_step="Check what runs at this address.",
+            ) from None
 
     def unavailable(self, error: Exception) -> errors.EngineUnavailable:
         next_step = describe_access(self.host)
@@ -315,50 +329,55 @@ class DockerEngine:
         return self.info()
 
     def get_capabilities(self) -> interface.Capabilities:
-        info = self._description
-        engine = str(info["ServerVersion"])
-        if self.podman:
-            raise errors.EngineCannotBuild(
-                f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
-                next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
-                f"Docker, or {INSTALL_ENGINE} sets up an engine of tfimg's own beside it.",
+        with self.translate_errors():
+            info = self._description
+            engine = str(info["ServerVersion"])
+            if self.podman:
+                raise errors.EngineCannotBuild(
+                    f"The engine at {self.host} is Podman {engine}, which has no BuildKit to build with.",
+                    next_step="`tfimg run`, `validate`, `publish --renew`, `pull` and `load` use it; for builds, start "
+                    f"Docker, or {INSTALL_ENGINE} sets up an engine of tfimg's own beside it.",
+                )
+            require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
+            driver = str(dict(info.get("DriverStatus") or ()).get("driver-type"))
+            return interface.Capabilities(
+                host=self.host,
+                engine=engine,
+                buildx=self.buildx_version(),
+                store="containerd" if driver.startswith("io.containerd.snapshotter") else "classic",
+                data_root=str(info["DockerRootDir"]),
+                free_bytes=self._free_bytes(info),
+                memory_bytes=int(info["MemTotal"]),
+                builder=self.builder,
+                platform=_platform(info),
             )
-        require_version(f"The engine at {self.host} is Docker", engine, OLDEST_ENGINE)
-        driver = str(dict(info.get("DriverStatus") or ()).get("driver-type"))
-        return interface.Capabilities(
-            host=self.host,
-            engine=engine,
-            buildx=self.buildx_version(),
-            store="containerd" if driver.startswith("io.containerd.snapshotter") else "classic",
-            data_root=info["DockerRootDir"],
-            free_bytes=self._free_bytes(info),
-            memory_bytes=int(info["MemTotal"]),
-            builder=self.builder,
-            platform=_platform(info),
-        )
 
     def get_device_support(self) -> interface.DeviceSupport:
         """See `Engine`. It needs no buildx."""
-        info = self._description
-        devices: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
-        return interface.DeviceSupport(
-            host=self.host,
-            runtimes=tuple(sorted(info.get("Runtimes") or ())),
-            # Podman always reads the default folders, and does not report them.
-            cdi_folders=tuple(info.get("CDISpecDirs") or (interface.DEFAULT_CDI_FOLDERS if self.podman else ())),
-            cdi_devices=tuple(device["ID"] for device in devices if device.get("Source") == "cdi"),
-            engine="Podman" if self.podman else "Docker",
-            version=str(info.get("ServerVersion") or ""),
-            rootless=bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ()),
-            # A forwarded socket and that of a virtual machine are local too.
-            shares_files=self.is_local
-            and info.get("Name") == os.uname().nodename
-            and os.path.lexists(info["DockerRootDir"]),
-            platform=_platform(info),
-        )
+        with self.translate_errors():
+            info = self._description
+            devices: Sequence[Mapping[str, str]] = info.get("DiscoveredDevices") or ()
+            return interface.DeviceSupport(
+                host=self.host,
+                runtimes=tuple(sorted(map(str, info.get("Runtimes") or ()))),
+                # Podman always reads the default folders, and does not report them.
+                cdi_folders=(
+                    *map(str, info.get("CDISpecDirs") or (interface.DEFAULT_CDI_FOLDERS if self.podman else ())),
+                ),
+                cdi_devices=tuple(str(device["ID"]) for device in devices if device.get("Source") == "cdi"),
+                engine="Podman" if self.podman else "Docker",
+                version=str(info.get("ServerVersion") or ""),
+                rootless=bool(info.get("Rootless")) or "name=rootless" in (info.get("SecurityOptions") or ()),
+                # A forwarded socket and that of a virtual machine are local too.
+                shares_files=self.is_local
+                and info.get("Name") == os.uname().nodename
+                and os.path.lexists(info["DockerRootDir"]),
+                platform=_platform(info),
+            )
 
     def find_free_bytes(self) -> int | None:
-        return self._free_bytes(self.info())
+        with self.translate_errors():
+            return self._free_bytes(self.info())
 
     def buildx_version(self) -> str:
         """Return the version of buildx. Raises `EngineTooOld` when it is absent or too old."""
@@ -380,13 +399,14 @@ class DockerEngine:
     def _ask_buildx_version(self) -> str:
         try:
             words = run(["docker", "buildx", "version"], env=self.environ).split()
-        except (CommandFailed, FileNotFoundError):
+            version = words[1].removeprefix("v").partition("+")[0]
+        except (CommandFailed, FileNotFoundError, IndexError):  # the latter of another program with this name
             raise errors.EngineTooOld(
                 "`docker buildx` is not installed, and builds go through it.",
                 next_step="Install your distribution's docker-buildx or docker-buildx-plugin package, or let "
                 f"{INSTALL_ENGINE} do it.",
             ) from None
-        return words[1].removeprefix("v").partition("+")[0]
+        return version
 
     def _free_bytes(self, info: Mapping[str, Any]) -> int | None:
         if not self.is_local:
@@ -399,24 +419,26 @@ class DockerEngine:
         try:
             yield
         except errors.DiskSpaceError as error:
-            with suppress(errors.TfimgError):
-                info, what = self.info(), error.what.rstrip(".")
+            free = None
+            with suppress(errors.TfimgError), self.translate_errors():
+                info = self.info()
                 folder, free = Path(info["DockerRootDir"]), self._free_bytes(info)
-                if free is not None:
-                    raise disk_error(what, folder, free=free, next_step=error.next_step) from None
-            raise
+            if free is None:
+                raise
+            raise disk_error(error.what.rstrip("."), folder, free=free, next_step=error.next_step) from None
 
     def run(
         self, request: interface.RunRequest, *, timeout: float
     ) -> Generator[interface.Line | interface.Exit, None, None]:
         """See `ContainerRunner`. Raises `EngineTooOld` where a Podman would ignore the request for a GPU."""
-        if request.access == "cdi" and self.podman and int(self.podman.partition(".")[0]) < OLDEST_CDI_PODMAN:
-            raise errors.EngineTooOld(
-                f"Podman {self.podman} at {self.host} gives no GPU to containers that are started through its socket.",
-                next_step="Run the suite with its command, or upgrade it: "
-                f"`tfimg run {quote_argument(request.image)} -- tfimg-selftest`.",
-            )
         with self.translate_errors():
+            if request.access == "cdi" and self.podman and int(self.podman.partition(".")[0]) < OLDEST_CDI_PODMAN:
+                raise errors.EngineTooOld(
+                    f"Podman {self.podman} at {self.host} gives no GPU to containers that are started through its "
+                    "socket.",
+                    next_step="Run the suite with its command, or upgrade it: "
+                    f"`tfimg run {quote_argument(request.image)} -- tfimg-selftest`.",
+                )
             container = self.client.containers.create(
                 request.image,
                 list(request.command),
@@ -463,8 +485,9 @@ class DockerEngine:
     ) -> Sequence[interface.LocalImage]:
         """See `Engine`. The list has no layers, so each image is inspected, several at once."""
         listed = LISTING.retry_transient(partial(self._listed_images, names))
-        found = map_in_threads(partial(self._local_image, known), listed, CONCURRENT_REQUESTS)
-        return [image for image in found if image]
+        with self.translate_errors():
+            found = map_in_threads(partial(self._local_image, known), listed, CONCURRENT_REQUESTS)
+            return [image for image in found if image]
 
     def _listed_images(self, names: Sequence[str]) -> list[dict[str, Any]]:
         try:
@@ -480,7 +503,7 @@ class DockerEngine:
     def _local_image(
         self, known: Mapping[str, interface.LocalImage], listed: Mapping[str, Any]
     ) -> interface.LocalImage | None:
-        names = tuple(name for name in listed["RepoTags"] or () if name != "<none>:<none>")
+        names = tuple(str(name) for name in listed["RepoTags"] or () if name != "<none>:<none>")
         by_digest = tuple(name for name in listed.get("RepoDigests") or () if name.partition("@")[0] not in DANGLING)
         if listed["Id"] in known:
             return replace(known[listed["Id"]], names=names, by_digest=by_digest)
@@ -492,9 +515,9 @@ class DockerEngine:
         total, inspected = int(listed["Size"]), int(image.attrs["Size"])
         compressed = total > inspected
         return interface.LocalImage(
-            digest=listed["Id"],
+            digest=str(listed["Id"]),
             names=names,
-            labels=dict(listed["Labels"] or {}),
+            labels=_read_labels(listed["Labels"]),
             content=content_digest(image.attrs),
             unpacked_bytes=total - inspected if compressed else total,
             compressed_bytes=inspected if compressed else None,
@@ -524,18 +547,20 @@ class DockerEngine:
                 layers = containerd_layers(str(image.id), (root / "containerd/daemon", Path("/var/lib/containerd")))
                 store = root / "image" / info["Driver"] / "layerdb"
                 layers = layers or classic_layers(image.attrs["RootFS"]["Layers"], store)
+            config = dict(image.attrs.get("Config") or {})
             return interface.StoredImage(
                 digest=self._digest(image),
                 layers=layers or exported_layers(self.client.api.get_image(name)),
                 unpacked_bytes=sum(int(step["Size"]) for step in steps),
-                labels=dict(image.labels),
+                labels=_read_labels(image.labels),
                 content=content_digest(image.attrs),
-                config=image.attrs.get("Config") or {},
+                config={**config, "Env": [*map(str, config.get("Env") or ())]},
             )
 
     def find_digest(self, name: str) -> str | None:
-        image = self._find(name)
-        return self._digest(image) if image else None
+        with self.translate_errors():
+            image = self._find(name)
+            return self._digest(image) if image else None
 
     def _digest(self, image: Image) -> str:
         """Return the digest by which the engine identifies an image; of Podman's, that of the manifest."""
@@ -545,8 +570,9 @@ class DockerEngine:
         return digests.pop() if len(digests) == 1 and self.podman else str(image.id)
 
     def find_labels(self, name: str) -> Mapping[str, str] | None:
-        image = self._find(name)
-        return dict(image.labels) if image else None
+        with self.translate_errors():
+            image = self._find(name)
+            return _read_labels(image.labels) if image else None
 
     def _find(self, name: str) -> Image | None:
         with self.translate_errors():
@@ -600,7 +626,7 @@ class DockerEngine:
     def find_cache_bytes(self) -> int | None:
         with self.translate_errors():
             steps = self.client.df().get("BuildCache")
-        return None if steps is None else sum(int(step["Size"]) for step in steps if not step.get("Shared"))
+            return None if steps is None else sum(int(step["Size"]) for step in steps if not step.get("Shared"))
 
     def prune_cache(self) -> None:
         with self.translate_errors():
@@ -719,6 +745,10 @@ def _list_buildx_programs(environ: Mapping[str, str]) -> list[str]:
 def find_error(line: Mapping[str, Any]) -> str | None:
     """Return the error in a line of an engine's stream: the engine answers 200 before it begins."""
     return line.get("error") or (line.get("errorDetail") or {}).get("message")
+
+
+def _read_labels(labels: Mapping[str, Any] | None) -> dict[str, str]:
+    return {str(name): str(value) for name, value in (labels or {}).items()}
 
 
 def _platform(info: Mapping[str, Any]) -> Platform:

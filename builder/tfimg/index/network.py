@@ -163,7 +163,7 @@ def parse_pip_settings(listed: str) -> dict[str, str]:
             try:
                 # pip prints values as Python would: a list over several lines has \n in it.
                 found[name] = (rank, str(ast.literal_eval(value)))
-            except (ValueError, SyntaxError):
+            except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # the latter for deep nesting
                 raise _unreadable(line) from None
             if "\0" in found[name][1]:
                 raise _unreadable(f"{name} has a NUL character")

@@ -36,7 +36,10 @@ TRIVIAL = frozenset(
 )
 """Words that are no secrets whatever their place, and that occur in every image."""
 
-PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]{0,40})-----(.+?)-----END \1-----", re.DOTALL)
+PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]{0,40})-----((?:(?!-----BEGIN ).)+?)-----END \1-----", re.DOTALL)
+"""A block of PEM, which ends before the next begins: a search from each to the end of a text takes quadratic time."""
+
+CERT = re.compile(r"^[ \t]*(?:client.)?cert\s*[=:]\s*(\S+)", re.MULTILINE)  # of pip and uv
 
 TAIL = 36  # bytes at the end of a certificate (its signature) or of a private number that identify it
 
@@ -75,7 +78,7 @@ def read_host_secrets(
     apt_settings = ("apt.conf", "apt.conf.d/*", "sources.list", "sources.list.d/*")
     keys = [
         *(network.ca, etc / "ssl/certs/ca-certificates.crt", *_name_files(environ, *PEM_VARIABLES)),
-        *(Path(file) for text in installers for file in re.findall(r"(?m)^\s*(?:client.)?cert\s*[=:]\s*(\S+)", text)),
+        *(Path(file) for text in installers for file in CERT.findall(text)),
         *(root / "usr/local/share/ca-certificates").rglob("*.crt"),
         *(etc / "pki/ca-trust/source/anchors").glob("*"),
         *(etc / "docker/certs.d").glob("*/*"),
@@ -164,7 +167,7 @@ def _list_setting_secrets(text: str, origin: str) -> Iterator[Secret]:
     for address in re.split(r"\s+|,(?=[\"']?[A-Za-z][\w+.-]*://)", text):
         if "://" in address:
             yield from _list_url_secrets(address, origin)
-    for password in re.findall(r"(?mi)^\s*password\s*[=:]\s*[\"']?([^\s\"']+)", text):
+    for password in re.findall(r"(?mi)^[ \t]*password\s*[=:]\s*[\"']?([^\s\"']+)", text):
         yield from _list_word_secrets(password, origin)
     yield from _list_key_secrets(text, origin)
 
@@ -260,5 +263,5 @@ def _find_private_bytes(pem: str, body: str) -> bytes:
         if isinstance(key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey):
             return key.private_bytes_raw()
     # Headers such as `DEK-Info: …` precede the body of OpenSSL's older form.
-    lines = re.findall(r"(?m)^\s*([A-Za-z0-9+/]+={0,2})\s*$", body)
+    lines = re.findall(r"(?m)^[ \t]*([A-Za-z0-9+/]+={0,2})[ \t\r]*$", body)
     return base64.b64decode("".join(lines))

@@ -114,7 +114,7 @@ def _read_digests(state: Path) -> Iterator[str]:
     """Yield the digests of images that the kept reports are about."""
     for folder in ("batch/reports", "reports"):
         for file in (state / folder).glob("*.json"):
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, RecursionError):
                 document = json.loads(file.read_bytes())
                 if isinstance(document, dict) and isinstance(document.get("digest"), str):
                     yield document["digest"]

@@ -493,10 +493,10 @@ def _parse_conda_environment(text: str, selection: Selection, read_lines: ReadLi
     if not isinstance(data.get("dependencies"), list):
         yield Problem(place=path, what="it is no environment of conda: it has no dependencies", step=NO_FORM)
         return
+    lines: list[str] = []
     for one in data["dependencies"]:
         if isinstance(one, dict):
-            lines = "\n".join(_text(line) for line in _list(one.get("pip"))).splitlines()
-            yield from read_lines("\n".join(lines), lambda number, lines=lines: _locate(text, path, lines[number - 1]))  # type: ignore[misc]
+            lines += (part for line in _list(one.get("pip")) for part in _text(line).splitlines())
         elif isinstance(one, str):
             place = _locate(text, path, one)
             found = len(one) < MAX_REQUIREMENT and re.fullmatch(
@@ -511,6 +511,8 @@ def _parse_conda_environment(text: str, selection: Selection, read_lines: ReadLi
             if version and not build:
                 bounds = f"=={version}.*" if re.fullmatch(r"[\d.]*\d", version) else f"=={version.removesuffix('*')}*"
             yield _read_conda(name, version, build, place, bounds=bounds if not build else None)
+    # All lists at once: the parser of each text reads a file.
+    yield from read_lines("\n".join(lines), lambda number: _locate(text, path, lines[number - 1]))
 
 
 def parse_conda_list(text: str, selection: Selection) -> Iterator[Item]:

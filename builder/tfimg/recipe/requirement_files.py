@@ -51,6 +51,8 @@ MAX_BLANKS = 1000  # blanks in a row, for which the parser takes quadratic time
 _UNCOUNTED = re.compile(r"(?:^|\s)(?:#|--hash)")
 """Begins what the parser takes away, or reads in linear time; for other parts it takes the square of their length."""
 
+_LINE = re.compile(r"\s*(?!#|--hash)\S")  # begins a requirement, an option, or another part of one
+
 _BLANKS = re.compile(r"(?:[^\S\r\n]|\\\r?\n|\\)+")
 
 ReadFile = Callable[[str], bytes]
@@ -81,7 +83,7 @@ def read_requested(names: Sequence[str], texts: Sequence[str], read: ReadFile) -
     for item in (item for name in names for item in reader.read_file(name)):
         items.append(item)
         if len(items) > MAX_ITEMS:
-            raise UsageError(f"The files have more than {MAX_ITEMS} requirements.", next_step="Name fewer.")
+            raise _too_many()
     items += [item for text in texts for item in parse_plain_lines(text, source=WITH)]
     return collect(items, needs_hashes=reader.needs_hashes)
 
@@ -137,6 +139,9 @@ class _Reader:
             )
             yield Problem(place=name, what=what, step="Write a requirement a line.")
             return
+        # Before they are parsed, which takes 0.2 ms for each.
+        if sum(1 for line in text.splitlines() if _LINE.match(line)) > MAX_ITEMS:
+            raise _too_many()
         ends = _find_ends(text)
         parsed = _parse_lines(text)
         found = [*parsed.requirements, *parsed.options, *parsed.invalid_lines]
@@ -199,6 +204,10 @@ class _Reader:
             yield Problem(place=place, what=what, step="Check the paths, which are relative to the file.")
             return
         yield from self._read_lines(text, None, name=path, stack=(*stack, path), is_constraint=is_constraint)
+
+
+def _too_many() -> UsageError:
+    return UsageError(f"The files have more than {MAX_ITEMS} requirements.", next_step="Name fewer.")
 
 
 def _find_long_line(text: str) -> int | None:
