@@ -1,6 +1,7 @@
 """Every check of the suite, in the order in which they run: causes come before their consequences.
 
-Isolated checks come before those that start TensorFlow's runtime in the process that all others share.
+Those before TensorFlow's import need none. Isolated checks come before those that start TensorFlow's runtime in the
+process that all others share: on an accelerator, that process forks them.
 """
 
 from __future__ import annotations
