@@ -18,6 +18,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,6 +74,7 @@ class Lanes(NamedTuple):
 
     image: Sequence[str]
     shared: Sequence[str]
+    listening: Sequence[str]
     isolated: Sequence[str]
 
 
@@ -80,8 +82,9 @@ def split(order: Order) -> Lanes | None:
     """Return what runs at the same time, or None if all checks run one after the other.
 
     Checks that need no TensorFlow, which stand before its import in the table, run beside the import. The process that
-    has imported it then forks one for isolated checks and one for all others. Isolated checks start programs, servers
-    among them, and write files: they wait for the end of the first lane, which looks for such things in the image.
+    has imported it then forks two for isolated checks, one of them for those that listen, and one for all others.
+    Isolated checks start servers and write files: they wait for the quiet ones, which look for such things and are
+    therefore the first.
 
     On an accelerator, checks measure time and memory of a device that only one process should use.
     """
@@ -91,9 +94,10 @@ def split(order: Order) -> Lanes | None:
     before = set(takewhile(lambda name: name != IMPORT, order.table))
     after = [name for name in order.names if name not in before and name != IMPORT]
     return Lanes(
-        [name for name in order.names if name in before],
+        sorted((name for name in order.names if name in before), key=lambda name: not order.table[name].quiet),
         [name for name in after if not is_isolated(order.table[name], facts)],
-        [name for name in after if is_isolated(order.table[name], facts)],
+        [name for name in after if is_isolated(order.table[name], facts) and order.table[name].listens],
+        [name for name in after if is_isolated(order.table[name], facts) and not order.table[name].listens],
     )
 
 
@@ -123,7 +127,8 @@ class Suite:
         self._lock = threading.Lock()
         self._runners: set[Runner] = set()
         self._is_stopped = False
-        self._image_done, self._imported = threading.Event(), threading.Event()
+        self._quiet = {name for name in order.names if order.table[name].quiet}
+        self._quiet_done, self._imported = threading.Event(), threading.Event()
         self._base: Worker | None = None
 
     def start(self) -> None:
@@ -133,11 +138,12 @@ class Suite:
             self._start(lambda: self._run(self._order.names))
             return
         # In this thread, with whose end it would be killed (PR_SET_PDEATHSIG).
-        self._base = self._make_worker(forks=2)
-        self._start(lambda: self._run(lanes.image), self._image_done)
+        self._base = self._make_worker(forks=3)
+        self._start(lambda: self._run(lanes.image), self._quiet_done)
         self._start(self._import, self._imported)
         self._start(lambda: self._run_after(lanes.shared, 0, self._imported))
-        self._start(lambda: self._run_after(lanes.isolated, 1, self._imported, self._image_done))
+        for fork, names in enumerate((lanes.listening, lanes.isolated), 1):
+            self._start(partial(self._run_after, names, fork, self._imported, self._quiet_done))
 
     def wait_for(self, name: str) -> dict[str, Any]:
         """Return the event of a check's end. Raises what a thread raised."""
@@ -218,6 +224,9 @@ class Suite:
         end = runner.run(name)
         if name == IMPORT and end["outcome"] != "passed":
             self._no_tensorflow = end["reason"]
+        self._quiet.discard(name)
+        if not self._quiet:
+            self._quiet_done.set()
         is_lost = end["outcome"] in LOST
         if is_lost:
             self._remove(runner)

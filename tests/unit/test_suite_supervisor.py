@@ -63,7 +63,9 @@ def slow(facts):
 def pid(facts): return {"pid": os.getpid(), "parent": os.getppid()}
 def after_slow(facts): return {"slow": os.path.exists("slow")}
 
-CHECKS = {"beside import": Check(beside_import), "slow": Check(slow), "environment.import_tensorflow": Check(imports)}
+CHECKS = {
+    "beside": Check(lambda facts: meets("image", "other")), "beside import": Check(beside_import),
+    "slow": Check(slow), "quiet": Check(slow, quiet=True), "environment.import_tensorflow": Check(imports)}
 CHECKS.update({function.__name__: Check(function, seconds=20) for function in (
     good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, uses_tensorflow)})
 CHECKS["hangs"] = Check(hangs, seconds=1)
@@ -79,7 +81,12 @@ CHECKS["meets"] = Check(lambda facts: meets("shared", "isolated"))
 CHECKS["meets apart"] = Check(lambda facts: meets("isolated", "shared"), isolated=True)
 CHECKS["pid"] = Check(pid)
 CHECKS["pid apart"] = Check(pid, isolated=True)
-CHECKS["after slow"] = Check(after_slow, isolated=True)
+CHECKS["after quiet"] = Check(after_slow, isolated=True)
+CHECKS["beside apart"] = Check(lambda facts: meets("other", "image"), isolated=True)
+CHECKS["listens"] = Check(pid, isolated=True, listens=True)
+CHECKS["meets listening"] = Check(lambda facts: meets("listening", "not"), isolated=True, listens=True)
+CHECKS["does not listen"] = Check(lambda facts: meets("not", "listening"), isolated=True)
+CHECKS["listens too"] = Check(pid, isolated=True, listens=True)
 """
 IMPORT = "environment.import_tensorflow"
 SLEEP = f"300.{os.getpid()}"
@@ -259,8 +266,17 @@ def test_isolated_checks_run_beside_the_others_in_forks_of_what_no_check_has_use
     assert isolated["pid"] != ends["pid apart"]["measured"]["pid"]
 
 
-def test_isolated_checks_wait_for_those_that_need_no_tensorflow(run: Run) -> None:
-    assert run("slow", IMPORT, "after slow")["after slow"]["measured"] == {"slow": True}
+def test_isolated_checks_wait_for_quiet_ones_alone(run: Run) -> None:
+    ends = run("beside", "quiet", IMPORT, "after quiet", "beside apart")
+    assert outcomes(ends) == ["passed"] * 5
+    assert ends["after quiet"]["measured"] == {"slow": True}
+
+
+def test_of_checks_that_listen_one_runs_after_the_other_beside_other_isolated_ones(run: Run) -> None:
+    ends = run(IMPORT, "listens", "meets listening", "does not listen", "listens too")
+    assert outcomes(ends) == ["passed"] * 5
+    assert ends["listens"]["measured"]["parent"] == ends["listens too"]["measured"]["parent"]
+    assert ends["listens"]["measured"]["parent"] != ends["does not listen"]["measured"]["parent"]
 
 
 @pytest.mark.parametrize("facts", [{"device": "gpu", "level": "validated"}, {"device": "tpu", "level": "linked"}])
@@ -274,7 +290,7 @@ def test_on_an_accelerator_one_check_runs_after_the_other(run: Run, facts: dict[
     [("crashes", "crashed"), ("crashes apart", "crashed"), ("hangs", "timed-out"), ("hangs apart", "timed-out")],
 )
 def test_a_crash_or_hang_costs_nothing_of_what_runs_beside_it(run: Run, check: str, outcome: str) -> None:
-    ends = run("slow", IMPORT, check, "good", "apart", "after slow")
+    ends = run("quiet", IMPORT, check, "good", "apart", "after quiet")
     assert outcomes(ends) == ["passed", "passed", outcome, "passed", "passed", "passed"]
     assert any(f"in {check.split()[0]}" in line for line in ends[check]["output"])
     assert run.problem is None
