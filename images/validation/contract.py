@@ -71,8 +71,10 @@ class Check:
     shown, there or not, but where it needs several `accelerators` only of a machine that has them. After `seconds` it
     is ended. `isolated`: in a fork of the process that has imported TensorFlow, before its runtime has started there,
     so that it may configure devices and threads, and leaves no trace. On a TPU image isolated checks have the CPU only,
-    but for one that `sees_tpu`: it is not isolated there. `bound` says, for the documentation, how far an answer may be
-    from the expected one: "exact", or a bound in terms of gamma(n) of `bounds.py`; empty where nothing is measured.
+    but for one that `sees_tpu`: it is not isolated there. `quiet`: it looks for what isolated checks bring, such as
+    servers and files, so none of them runs meanwhile. `listens`: it takes a free port, which another isolated check
+    might take at the same time. `bound` says, for the documentation, how far an answer may be from the expected one:
+    "exact", or a bound in terms of gamma(n) of `bounds.py`; empty where nothing is measured.
     """
 
     run: Callable[[Facts], Measured]
@@ -83,6 +85,8 @@ class Check:
     seconds: float = 60
     isolated: bool = False
     sees_tpu: bool = False
+    quiet: bool = False
+    listens: bool = False
     packages: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     bound: str = ""

@@ -508,5 +508,6 @@ def test_an_emulated_processor_has_more_time_within_checks_too() -> None:
     assert found == {
         "fork_group.py: monotonic() + seconds",  # extended in the line before
         "supervisor.py: monotonic() + seconds",  # the limit of a whole check, which is extended already
+        "supervisor.py: .wait(seconds",  # that of the end, too
         "supervisor.py: monotonic() + LAST_WORDS_SECONDS",  # after the end of the time
     }

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from contract import Check, Facts
-from supervisor import Order, supervise
+from supervisor import Order, split, supervise
 
 TABLE = """
 import ctypes, os, subprocess, sys, time
@@ -44,9 +45,29 @@ def closes(facts):
     return {}
 def uses_tensorflow(facts): return {"version": tensorflow().__version__}
 def sees_tpu(facts): return {"tpu": tensorflow().TPU, "pid": os.getpid(), "parent": os.getppid()}
+def meets(own, other):
+    open(own, "w").close()
+    latest = time.monotonic() + 10
+    while not os.path.exists(other):
+        if time.monotonic() > latest: raise CheckFailed(f"{other} did not run beside {own}")
+        time.sleep(0.01)
+    return {"pid": os.getpid(), "parent": os.getppid()}
+def beside_import(facts): return meets("examined", "imported")
+def imports(facts):
+    if attempt().error: raise attempt().error
+    return meets("imported", "examined") if os.path.exists("rendezvous") else {}
+def slow(facts):
+    time.sleep(0.5)
+    open("slow", "w").close()
+    return {}
+def pid(facts): return {"pid": os.getpid(), "parent": os.getppid()}
+def after_slow(facts): return {"slow": os.path.exists("slow")}
 
-CHECKS = {function.__name__: Check(function, seconds=20) for function in (
-    good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, uses_tensorflow)}
+CHECKS = {
+    "beside": Check(lambda facts: meets("image", "other")), "beside import": Check(beside_import),
+    "slow": Check(slow), "quiet": Check(slow, quiet=True), "environment.import_tensorflow": Check(imports)}
+CHECKS.update({function.__name__: Check(function, seconds=20) for function in (
+    good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, uses_tensorflow)})
 CHECKS["hangs"] = Check(hangs, seconds=1)
 CHECKS["apart"] = Check(good, isolated=True)
 CHECKS["crashes apart"] = Check(crashes, isolated=True)
@@ -54,11 +75,20 @@ CHECKS["tpu"] = Check(sees_tpu)
 CHECKS["tpu apart"] = Check(sees_tpu, isolated=True)
 CHECKS["tpu listed"] = Check(sees_tpu, isolated=True, sees_tpu=True)
 CHECKS["hangs apart"] = Check(hangs, isolated=True, seconds=1)
-def imports(facts):
-    if attempt().error: raise attempt().error
-    return {}
-CHECKS["environment.import_tensorflow"] = Check(imports)
+CHECKS["sleeps"] = Check(hangs)
+CHECKS["sleeps apart"] = Check(hangs, isolated=True)
+CHECKS["meets"] = Check(lambda facts: meets("shared", "isolated"))
+CHECKS["meets apart"] = Check(lambda facts: meets("isolated", "shared"), isolated=True)
+CHECKS["pid"] = Check(pid)
+CHECKS["pid apart"] = Check(pid, isolated=True)
+CHECKS["after quiet"] = Check(after_slow, isolated=True)
+CHECKS["beside apart"] = Check(lambda facts: meets("other", "image"), isolated=True)
+CHECKS["listens"] = Check(pid, isolated=True, listens=True)
+CHECKS["meets listening"] = Check(lambda facts: meets("listening", "not"), isolated=True, listens=True)
+CHECKS["does not listen"] = Check(lambda facts: meets("not", "listening"), isolated=True)
+CHECKS["listens too"] = Check(pid, isolated=True, listens=True)
 """
+IMPORT = "environment.import_tensorflow"
 SLEEP = f"300.{os.getpid()}"
 """Seconds that no other process sleeps."""
 TENSORFLOW = "__version__ = '2.99'\n"
@@ -74,14 +104,17 @@ class Run:
         self.facts = Facts(python="3.11")
         self.problem: str | None = None
 
-    def __call__(self, *names: str, device: str | None = None) -> dict[str, dict[str, Any]]:
+    def order(self, *names: str) -> Order:
+        """Return the order for these checks."""
         (self.folder / "tensorflow.py").write_text(self.tensorflow)
         namespace: dict[str, Any] = {}
         exec(compile(TABLE, "planted_table", "exec"), namespace)  # noqa: S102
         table: dict[str, Check] = namespace["CHECKS"]
+        return Order(table, "planted_table", names, self.facts)
+
+    def __call__(self, *names: str) -> dict[str, dict[str, Any]]:
         events: list[dict[str, Any]] = []
-        order = Order(table, "planted_table", names, replace(self.facts, device=device or self.facts.device))
-        self.problem = supervise(order, events.append)
+        self.problem = supervise(self.order(*names), events.append)
         # Every start has its end, in the requested order.
         assert [(event["event"], event["check"]) for event in events] == [
             (kind, name) for name in names for kind in ("start", "end")
@@ -92,6 +125,7 @@ class Run:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TFIMG_TEST_SLEEP", SLEEP)
     return Run(tmp_path)
 
@@ -172,24 +206,24 @@ LOADS_TPU = TENSORFLOW + "import os\nTPU = os.environ.get('TPU_LOAD_LIBRARY') !=
 
 
 def test_one_process_opens_a_tpu_and_isolated_checks_are_forks_of_another(run: Run) -> None:
-    run.tensorflow = LOADS_TPU
-    ends = run("tpu listed", "tpu apart", "tpu", "apart", device="tpu")
+    run.tensorflow, run.facts = LOADS_TPU, replace(run.facts, device="tpu")
+    ends = run("tpu listed", "tpu apart", "tpu", "apart")
     measured = {name: end["measured"] for name, end in ends.items()}
     assert [measured[name]["tpu"] for name in ("tpu listed", "tpu apart", "tpu")] == [True, False, True]
     assert measured["tpu listed"]["pid"] == measured["tpu"]["pid"] != measured["tpu apart"]["parent"]
 
 
 def test_on_other_images_isolated_checks_are_forks_of_the_only_process(run: Run) -> None:
-    run.tensorflow = LOADS_TPU
-    ends = run("tpu listed", "tpu apart", "tpu", device="gpu")
+    run.tensorflow, run.facts = LOADS_TPU, replace(run.facts, device="gpu")
+    ends = run("tpu listed", "tpu apart", "tpu")
     measured = [ends[name]["measured"] for name in ("tpu listed", "tpu apart", "tpu")]
     assert [one["tpu"] for one in measured] == [True] * 3
     assert measured[0]["parent"] == measured[1]["parent"] == measured[2]["pid"]
 
 
 def test_a_crash_without_the_tpu_leaves_the_process_that_has_it(run: Run) -> None:
-    run.tensorflow = LOADS_TPU
-    ends = run("tpu", "crashes apart", "tpu apart", "tpu listed", device="tpu")
+    run.tensorflow, run.facts = LOADS_TPU, replace(run.facts, device="tpu")
+    ends = run("tpu", "crashes apart", "tpu apart", "tpu listed")
     assert outcomes(ends) == ["passed", "crashed", "passed", "passed"]
     assert ends["tpu"]["measured"]["pid"] == ends["tpu listed"]["measured"]["pid"]
 
@@ -206,9 +240,9 @@ def test_a_tensorflow_that_does_not_import_is_reported_once(
     run: Run, tensorflow: str, outcome: str, reason: str
 ) -> None:
     run.tensorflow = tensorflow
-    ends = run("environment.import_tensorflow", "uses_tensorflow", "apart", "good")
+    ends = run(IMPORT, "uses_tensorflow", "apart", "good")
     assert outcomes(ends) == [outcome, "skipped", "passed", "passed"]
-    assert ends["environment.import_tensorflow"]["reason"] == reason
+    assert ends[IMPORT]["reason"] == reason
     assert ends["uses_tensorflow"]["reason"].endswith("see environment.import_tensorflow")
 
 
@@ -216,3 +250,68 @@ def test_a_process_that_crashes_after_its_last_check_is_reported(run: Run) -> No
     run.tensorflow += "import atexit, os\natexit.register(os.abort)\n"
     assert outcomes(run("uses_tensorflow")) == ["passed"]
     assert run.problem == "after its last check, the process ended with signal 6 (SIGABRT)"
+
+
+def test_what_needs_no_tensorflow_runs_beside_its_import(run: Run) -> None:
+    (run.folder / "rendezvous").touch()
+    assert outcomes(run("beside import", IMPORT)) == ["passed", "passed"]
+
+
+def test_isolated_checks_run_beside_the_others_in_forks_of_what_no_check_has_used(run: Run) -> None:
+    ends = run(IMPORT, "meets", "meets apart", "pid", "pid apart")
+    assert outcomes(ends) == ["passed"] * 5
+    shared, isolated = ends["meets"]["measured"], ends["meets apart"]["measured"]
+    assert shared["pid"] == ends["pid"]["measured"]["pid"]
+    assert shared["pid"] not in (isolated["parent"], ends["pid apart"]["measured"]["parent"])
+    assert isolated["pid"] != ends["pid apart"]["measured"]["pid"]
+
+
+def test_isolated_checks_wait_for_quiet_ones_alone(run: Run) -> None:
+    ends = run("beside", "quiet", IMPORT, "after quiet", "beside apart")
+    assert outcomes(ends) == ["passed"] * 5
+    assert ends["after quiet"]["measured"] == {"slow": True}
+
+
+def test_of_checks_that_listen_one_runs_after_the_other_beside_other_isolated_ones(run: Run) -> None:
+    ends = run(IMPORT, "listens", "meets listening", "does not listen", "listens too")
+    assert outcomes(ends) == ["passed"] * 5
+    assert ends["listens"]["measured"]["parent"] == ends["listens too"]["measured"]["parent"]
+    assert ends["listens"]["measured"]["parent"] != ends["does not listen"]["measured"]["parent"]
+
+
+@pytest.mark.parametrize("facts", [{"device": "gpu", "level": "validated"}, {"device": "tpu", "level": "linked"}])
+def test_on_an_accelerator_one_check_runs_after_the_other(run: Run, facts: dict[str, str]) -> None:
+    run.facts = Facts(python="3.11", **facts)
+    assert split(run.order("slow", IMPORT, "good", "apart")) is None
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome"),
+    [("crashes", "crashed"), ("crashes apart", "crashed"), ("hangs", "timed-out"), ("hangs apart", "timed-out")],
+)
+def test_a_crash_or_hang_costs_nothing_of_what_runs_beside_it(run: Run, check: str, outcome: str) -> None:
+    ends = run("quiet", IMPORT, check, "good", "apart", "after quiet")
+    assert outcomes(ends) == ["passed", "passed", outcome, "passed", "passed", "passed"]
+    assert any(f"in {check.split()[0]}" in line for line in ends[check]["output"])
+    assert run.problem is None
+
+
+def test_a_crash_after_the_last_check_is_reported_of_a_fork_too(run: Run) -> None:
+    run.tensorflow += "import atexit, os\natexit.register(os.abort)\n"
+    assert outcomes(run(IMPORT, "uses_tensorflow", "apart")) == ["passed"] * 3
+    assert run.problem == "after its last check, the process ended with signal 6 (SIGABRT)"
+
+
+def test_an_interruption_leaves_no_process(run: Run) -> None:
+    def interrupt(event: dict[str, Any]) -> None:
+        if event["check"] == "sleeps":
+            time.sleep(0.5)
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        supervise(run.order(IMPORT, "sleeps", "sleeps apart"), interrupt)
+    assert time.monotonic() - began < 20
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert f"sleep {SLEEP}" not in running.splitlines()
+    assert [thread for thread in threading.enumerate() if thread.daemon] == []

@@ -1,6 +1,7 @@
 """Every check of the suite, in the order in which they run: causes come before their consequences.
 
-Isolated checks come before those that start TensorFlow's runtime in the process that all others share.
+Those before TensorFlow's import need none. Isolated checks come before those that start TensorFlow's runtime in the
+process that all others share: on an accelerator, that process forks them.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ CHECKS: dict[str, Check] = {
     "environment.time_zone": Check(locality.time_zone, profile="smoke"),
     "environment.locale": Check(locality.locale, profile="smoke"),
     "environment.certificates": Check(certificates.authorities, profile="smoke"),
-    "environment.listening": Check(listening.nothing, profile="smoke"),
-    "environment.site_packages": Check(files.site_packages),
-    "environment.setuid": Check(files.setuid),
+    "environment.listening": Check(listening.nothing, profile="smoke", quiet=True),
+    "environment.site_packages": Check(files.site_packages, quiet=True),
+    "environment.setuid": Check(files.setuid, quiet=True),
     "environment.integrity": Check(integrity.intact, seconds=300),
     "environment.shadow": Check(modules.shadow, profile="smoke"),
     "environment.cpu": Check(processor.cpu, profile="smoke"),
@@ -127,18 +128,18 @@ CHECKS: dict[str, Check] = {
         gpu_start.nccl, devices=GPU, level="validated", accelerators=2, isolated=True, seconds=120, bound=EXACT
     ),
     "distribution.mirrored": Check(distribution.mirrored, isolated=True, bound=EXACT),
-    "distribution.multi_worker": Check(cluster.multi_worker, isolated=True, bound=EXACT),
-    "distribution.parameter_server": Check(cluster.parameter_server, isolated=True, bound=EXACT),
+    "distribution.multi_worker": Check(cluster.multi_worker, isolated=True, listens=True, bound=EXACT),
+    "distribution.parameter_server": Check(cluster.parameter_server, isolated=True, listens=True, bound=EXACT),
     "saving.checkpoint": Check(checkpoints.checkpoint, isolated=True, seconds=120, bound=EXACT),
     "saving.saved_model": Check(saving.saved_model, isolated=True, seconds=150, bound=EXACT),
     "saving.keras": Check(saving.keras, isolated=True, seconds=150, bound=EXACT),
-    "tools.tensorboard": Check(tools.tensorboard, packages=("tensorboard",), isolated=True, seconds=90),
+    "tools.tensorboard": Check(tools.tensorboard, packages=("tensorboard",), isolated=True, listens=True, seconds=90),
     "tools.saved_model_cli": Check(tools.saved_model_cli, isolated=True, seconds=150),
-    "notebook.server": Check(notebook.server, variants=NOTEBOOKS, isolated=True, seconds=150),
-    "notebook.kernel": Check(notebook.kernel, variants=NOTEBOOKS, isolated=True, seconds=240),
+    "notebook.server": Check(notebook.server, variants=NOTEBOOKS, isolated=True, listens=True, seconds=150),
+    "notebook.kernel": Check(notebook.kernel, variants=NOTEBOOKS, isolated=True, listens=True, seconds=240),
     "dev.tools": Check(development.tools, variants=("dev",), isolated=True),
     "dev.custom_op": Check(development.custom_op, variants=("dev",), isolated=True, seconds=300, bound=EXACT),
-    "dev.sshd": Check(development.sshd, variants=("dev",), isolated=True, seconds=150),
+    "dev.sshd": Check(development.sshd, variants=("dev",), isolated=True, listens=True, seconds=150),
     "numerics.determinism": Check(determinism.determinism, isolated=True, bound=EXACT),
     "tpu.cores": Check(tpu.cores, devices=TPU, level="validated", profile="smoke", seconds=300),
     "tpu.matmul": Check(tpu.matmul, devices=TPU, level="validated", seconds=300, bound="2**-8 of the largest element"),

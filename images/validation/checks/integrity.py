@@ -13,6 +13,7 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from .files import enumerated
 from .packages import TENSORFLOW, around_tensorflow, installed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from io import FileIO
 
     from contract import Facts, Measured
@@ -56,13 +57,15 @@ def intact(facts: Facts) -> Measured:
         if os.path.lexists(path)
     ]
     removed = {path: pattern for path, pattern in removed.items() if not os.path.lexists(path)}
+    sizes = {path: _size(path) for path in expected.keys() - removed.keys()}
     # The largest first, so that no thread begins with one when the others are done.
-    order = sorted(expected.keys() - removed.keys(), key=_size, reverse=True)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        found = threads.map(lambda path: difference(path, expected[path]), order)
-        problems += [f"{path} {problem}" for path, problem in zip(order, found) if problem]
+    waiting = iter(sorted(sizes, key=sizes.__getitem__, reverse=True))
+    count = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(count) as threads:
+        for found in threads.map(lambda _: _differences(waiting, expected), range(count)):
+            problems += found
     measured = {
-        "distributions": len(compared), "files": len(order), "bytes": sum(map(_size, order)),
+        "distributions": len(compared), "files": len(sizes), "bytes": sum(sizes.values()),
         "removed": len(removed), "without_record": unrecorded, "seconds": round(time.monotonic() - began, 3),
     }  # fmt: skip
     if problems:
@@ -136,15 +139,32 @@ def _removed(compared: dict[str, Distribution], facts: Facts) -> dict[str, str]:
 
 
 def _place(distribution: Distribution, entry: Entry) -> str:
-    return os.path.normpath(f"{os.path.realpath(distribution.folder)}/{entry.path}")
+    return os.path.normpath(f"{_real(distribution.folder)}/{entry.path}")
+
+
+@lru_cache(maxsize=None)
+def _real(folder: Path) -> str:
+    return os.path.realpath(folder)
 
 
 def _size(path: str) -> int:
-    place = Path(path)
-    return place.stat().st_size if place.exists() else 0
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except OSError:  # reported where the files are compared
+        return 0
 
 
-def difference(path: str, entries: Iterable[Entry]) -> str | None:
+def _differences(waiting: Iterator[str], expected: Files) -> list[str]:
+    """Compare the files that no other thread has taken, and return what is wrong with them.
+
+    A future for each file would cost as much as a small file's hash, and so would a buffer.
+    """
+    buffer = memoryview(bytearray(PIECE))
+    problems = ((path, _difference(path, expected[path], buffer)) for path in waiting)
+    return [f"{path} {problem}" for path, problem in problems if problem]
+
+
+def _difference(path: str, entries: Iterable[Entry], buffer: memoryview) -> str | None:
     """Return how a file differs from each of these entries, or None."""
     sizes = {entry.size for entry in entries if entry.size}
     stated = {entry.hash for entry in entries}
@@ -153,7 +173,7 @@ def difference(path: str, entries: Iterable[Entry]) -> str | None:
             size = os.fstat(file.fileno()).st_size
             if sizes and str(size) not in sizes:
                 return f"has {size} bytes, not {' or '.join(sorted(sizes))}"
-            found = {_hash(file, algorithm) for algorithm in {one.partition("=")[0] for one in stated}}
+            found = {_hash(file, algorithm, buffer) for algorithm in {one.partition("=")[0] for one in stated}}
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
@@ -163,13 +183,13 @@ def difference(path: str, entries: Iterable[Entry]) -> str | None:
     return f"has the hash {', '.join(sorted(found))}, not {', '.join(sorted(stated))}"
 
 
-def _hash(file: FileIO, algorithm: str) -> str:
+def _hash(file: FileIO, algorithm: str, buffer: memoryview) -> str:
     """Return the hash of a file as RECORD writes it. `hashlib` lets other threads run meanwhile."""
-    state, piece = hashlib.new(algorithm), memoryview(bytearray(PIECE))
+    state = hashlib.new(algorithm)
     file.seek(0)
     while True:
-        count = file.readinto(piece)
+        count = file.readinto(buffer)
         if not count:
             break
-        state.update(piece[:count])
+        state.update(buffer[:count])
     return f"{algorithm}={base64.urlsafe_b64encode(state.digest()).rstrip(b'=').decode()}"
