@@ -213,7 +213,6 @@ LOST_SESSION = "no active session for"
 
 SESSION_ATTEMPTS = 3
 
-HAND_OVER = "layers, sent once more after an interrupted build"  # the step in which an engine takes layers as a whole
 
 CLOSED_FOLDER = re.compile(
     r"ERROR: (?:mkdir|open) (\S+): (read-only file system|permission denied|no such file or directory|not a directory)"

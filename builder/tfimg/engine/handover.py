@@ -1,4 +1,4 @@
-"""Hand layers over to BuildKit as an OCI layout in a session.
+"""Hand layers over: to an engine in an archive, to a builder as an OCI layout in a session.
 
 containerd keeps what arrived of a layer whose transfer was interrupted, for a day, and BuildKit continues there. It
 cannot read an OCI layout of its client from the middle, however: `util/contentutil/fetcher.go` asks the reader for a
@@ -6,8 +6,8 @@ Seeker, and the reader of `source/containerimage/ocilayout.go` cannot seek ("uns
 and in moby/buildkit at 73ed6825c of 2026-08-21). So each build that needs the layer fails, until the engine is
 restarted or a day has passed.
 
-A layer that the engine has as a whole is not transferred. Its API takes layers in an archive, whose beginning it skips
-where it has it already. A builder has no such API: it gets the same files under another digest.
+An engine's API takes layers in an archive, whose beginning it skips where it has it already. A builder has no such API:
+it gets a base that no registry has as a layout, and, after an interruption, the same files under another digest.
 """
 
 import gzip
