@@ -418,7 +418,7 @@ def test_the_engine_s_own_builder_is_named_whatever_is_the_default(tmp_path: Pat
 
 
 @pytest.mark.parametrize("changed", ["docker", ".docker/cli-plugins/docker-buildx", None])
-def test_the_version_of_buildx_is_asked_for_again_when_a_program_changes(changed: str | None, tmp_path: Path) -> None:
+def test_the_version_of_buildx_is_read_again_when_a_program_changes(changed: str | None, tmp_path: Path) -> None:
     environ = fake_docker(tmp_path, "echo github.com/docker/buildx v0.13.1 x")
     plugin = tmp_path / ".docker/cli-plugins/docker-buildx"
     plugin.parent.mkdir(parents=True)

@@ -240,7 +240,7 @@ def test_podmans_stand_in_for_docker_prints_no_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_sockets")
-def test_docker_is_asked_for_its_host_if_a_context_is_chosen(tmp_path: Path) -> None:
+def test_docker_names_the_host_if_a_context_is_chosen(tmp_path: Path) -> None:
     environ = {**program(tmp_path / "bin", "docker", "echo unix:///here.sock"), "HOME": str(tmp_path)}
     default = tmp_path / "docker.sock"
     default.touch()

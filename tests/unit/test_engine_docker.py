@@ -98,7 +98,7 @@ def test_an_image_that_lost_its_tags_differs_from_one_that_was_pulled_by_its_dig
 
 
 class _Named(_Answers):
-    """An engine that says which images it was asked for."""
+    """An engine that keeps the names in each request for images."""
 
     def answer(self) -> None:
         if "/images/json" in self.path:
@@ -106,16 +106,16 @@ class _Named(_Answers):
         super().answer()
 
 
-def test_images_of_some_names_are_asked_for_alone() -> None:
-    asked: list[dict[str, list[str]]] = []
-    with serving(_Named, asked) as address:
+def test_only_images_of_some_names_are_requested() -> None:
+    requests: list[dict[str, list[str]]] = []
+    with serving(_Named, requests) as address:
         engine = DockerEngine(host=f"tcp://{address}", environ={})
         digest = f"sha256:{'1' * 64}"
         image = LocalImage(digest=digest, names=(), labels={}, content=digest, unpacked_bytes=1, compressed_bytes=None)
         known = {digest: image}
         assert [image.names for image in engine.list_images(known, ["a:b", "a:c"])] == [("a:b",)]
         engine.list_images(known)
-    assert [json.loads(query.get("filters", ["{}"])[0]) for query in asked] == [{"reference": ["a:b", "a:c"]}, {}]
+    assert [json.loads(query.get("filters", ["{}"])[0]) for query in requests] == [{"reference": ["a:b", "a:c"]}, {}]
 
 
 class _Listing(_Answers):
@@ -244,7 +244,7 @@ class _Stranger(_Answers):
 
 
 def refusals(address: str) -> list[str]:
-    """Return the errors of everything that an engine is asked for; any other exception is a defect."""
+    """Return the errors of every request to an engine; any other exception is a defect."""
     found = []
     engine = DockerEngine(host=f"tcp://{address}", environ={"PATH": ""})
     for ask in (
