@@ -1,5 +1,6 @@
 """Who we are to a registry, whom we trust, and the way there."""
 
+import json
 import socket
 import ssl
 from collections.abc import Iterator
@@ -109,10 +110,11 @@ def test_a_token_server_may_reject_credentials_with_any_of_these(status: int, op
             open_registry(between.address, credentials=ANN).list_tags()
 
 
-def test_a_token_that_fits_no_header_is_refused(open_registry: Open) -> None:
+@pytest.mark.parametrize("token", ["", "a b", "a" * 32_769], ids=["empty", "blank", "long"])
+def test_a_token_that_fits_no_header_is_refused(token: str, open_registry: Open) -> None:
     with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
         registry.address = between.address
-        between.faults.append(Fault(path="/token", status=200, body=b'{"token": "a b"}'))
+        between.faults.append(Fault(path="/token", status=200, body=json.dumps({"token": token}).encode()))
         says = (
             f"The token server {between.address} of {between.address} sent no valid token: a token has 1 to 32768 "
             "printable characters of ASCII. Run it again later, or ask its owner."

@@ -105,6 +105,7 @@ def test_sizes_are_by_part_and_layers_that_both_have_are_shared() -> None:
         PartSize(part="bytecode", before=None, after=5, shared=False),
     )
     assert found.shared_bytes == 500
+    assert found.to_json()["compressed_bytes"] == {"before": 810, "after": 835, "shared": 500}
 
 
 def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_reported() -> None:

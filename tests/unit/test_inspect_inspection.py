@@ -21,7 +21,7 @@ from tfimg.inspect.inspection import inspect_image, list_contents, parse_bill_of
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import BYTECODE, LAYER_CONTENTS, describe_layer, list_layer_names
 from tfimg.registry.client import fallback_tag
-from tfimg.registry.documents import Manifest
+from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Manifest
 
 LABELS = {
     "tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.device": "cpu", "tfimg.tensorflow": "2.15.1",
@@ -111,7 +111,7 @@ def test_with_a_bill_of_materials_no_layer_is_read(registry: MemoryRegistry) -> 
     said_of(registry, image.digest)
     without_layers(registry, image)
     found = inspect_image(registry, "2.15", [OURS.verifying_key]).contents
-    assert found.source == "bill of materials"
+    assert (found.source, found.signer) == ("bill of materials", OURS.verifying_key.identifier)
     assert found.libraries == {"nvidia-cudnn-cu12": "8.9.4.25"}
     assert found.python == {"numpy": "1.26.4", "odd": "1.0", "tensorflow": "2.15.1"}
     assert found.debian == {"base-files": "12.4", "libc6": "2.36-9+deb12u4"}
@@ -182,10 +182,22 @@ def test_an_index_is_reported_with_its_platforms(registry: MemoryRegistry) -> No
 def test_an_artifact_without_configuration_has_no_platform(registry: MemoryRegistry) -> None:
     with pytest.raises(NotInRegistry):
         inspect_image(registry, "x", ())
-    document = b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","layers":[]}'
-    registry.put("x", Manifest(media_type="application/vnd.oci.image.manifest.v1+json", content=document))
+    layer = registry.put_blob(b"a model").to_document()
+    document = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": [layer]}).encode()
+    artifact = Manifest(media_type=OCI_MANIFEST, content=document)
+    registry.put("x", artifact)
     found = inspect_image(registry, "x", ())
-    assert (found.platforms, found.layers, found.identifier, found.contents.python) == ((), (), None, {})
+    assert (found.platforms, found.identifier, found.contents.python) == ((), None, {})
+    assert [(layer.size, layer.holds) for layer in found.layers] == [(7, "not known")]
+
+
+def test_what_runs_is_described_before_what_does_not(registry: MemoryRegistry) -> None:
+    image = put_image(registry, None, LAYERS[:1], config={"Labels": LABELS})
+    other = {**put_image(registry, "x").descriptor.to_document(), "platform": {"os": "unknown", "architecture": "x"}}
+    for manifests, layers in (([other, image.descriptor.to_document()], 1), ([], 0)):
+        content = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}).encode()
+        registry.put("1", Manifest(media_type=OCI_INDEX, content=content))
+        assert len(inspect_image(registry, "1", ()).layers) == layers
 
 
 def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> None:

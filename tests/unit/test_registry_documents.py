@@ -10,7 +10,7 @@ from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.published_images import put_image
 from tfimg.core.documents import InvalidDocument, validate_model
-from tfimg.core.errors import TamperedError
+from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.registry import documents
 from tfimg.registry.documents import (
     EMPTY,
@@ -110,6 +110,20 @@ def test_a_small_blob_is_limited_and_verified() -> None:
     says = f"The content of {other.digest} has another digest. {documents.DISCARD}"
     with pytest.raises(TamperedError, match=exactly(says)):
         read_blob(registry, other)
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("latest", "{0} has no tag latest, the tag of a name without one. Name a tag: {0}:TAG."),
+        ("1", "The registry has no {0}:1. Check the name and the tag."),
+        (digest_of(b""), f"The registry has no {{0}}@{digest_of(b'')}. Check the name and the tag."),
+    ],
+)
+def test_a_missing_manifest_is_named_as_it_was_requested(reference: str, says: str) -> None:
+    registry = MemoryRegistry()
+    with pytest.raises(NotInRegistry, match=exactly(says.format(registry.repository))):
+        open_image(registry, reference)
 
 
 ENTRY: dict[str, object] = {"mediaType": OCI_MANIFEST, "digest": digest_of(b"{}"), "size": 2}
