@@ -130,6 +130,15 @@ def saved(target: Saved, registry: Line) -> Saved:
 # What is written
 
 
+def test_progress_is_reported_of_all_bytes(registry: Line, target: Saved) -> None:
+    layout, seen = collect(registry), list[tuple[int, int]]()
+    save_layout(layout, target.path, on_progress=lambda *at: seen.append(at))
+    assert seen == sorted(seen)
+    assert {total for _, total in seen} == {layout.size}
+    headers = sum(file.tar_size - file.size for file in layout.files)  # which a folder lacks
+    assert seen[-1][0] == layout.size - (headers if target.path.is_dir() else 0)
+
+
 def test_the_layout_has_nothing_but_the_image_and_what_speaks_of_it(registry: Line, saved: Saved) -> None:
     found = saved.read()
     assert json.loads(found["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
