@@ -65,6 +65,17 @@ def test_versions_that_changed_are_reported_each_in_its_place() -> None:
     )
 
 
+def test_facts_that_labels_lack_are_those_of_the_contents() -> None:
+    libraries = {"nvidia-cuda-runtime-cu12": "12.2", "nvidia-cudnn-cu12": "8.9"}
+    contents = Contents(source="inventory", libraries=libraries, python={"tensorflow": "2.16.1"})
+    facts = compare_images(replace(OLD, labels={}, contents=Contents(source="inventory")), replace(
+        OLD, labels={"tfimg.device": "gpu", "org.opencontainers.image.base.name": "python"}, contents=contents
+    )).changes["facts"]  # fmt: skip
+    assert {change.name: change.after for change in facts} == {
+        "TensorFlow": "2.16.1", "device": "gpu", "CUDA": "12.2", "cuDNN": "8.9", "base": "python",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("lacks", [(True, False), (False, True), (True, True)])
 def test_without_a_bill_of_materials_only_configuration_labels_and_layers_are_compared(
     lacks: tuple[bool, bool],
