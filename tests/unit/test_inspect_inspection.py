@@ -264,9 +264,10 @@ def test_a_summary_has_what_labels_contents_and_results_say() -> None:
     libraries = {"nvidia-cuda-runtime-cu12": "12.2", "nvidia-cudnn-cu12": "8.9", "libtpu": "0.1"}
     tested = {"level": "validated", "finishedOn": "2026-01-11T00:00:00Z"}
     result = Attestation(kind=TEST_RESULT, where="", claims=(), signer="ours", predicate=tested)
+    older = replace(result, predicate={"level": "built", "finishedOn": "2026-01-10T00:00:00Z"})
     image = replace(
         BARE, labels=labels, platforms=("linux/amd64", "linux/arm64"), created=NOW, aliases=("2.15", "latest"),
-        contents=Contents(source="bill of materials", signer="ours", libraries=libraries), attestations=(result,),
+        contents=Contents(source="bill of materials", signer="ours", libraries=libraries), attestations=(older, result),
         attestations_problem="it is bad",
     )  # fmt: skip
     row = {"path": "images.2", "driver_floor": "535"}
