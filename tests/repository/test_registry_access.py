@@ -110,6 +110,15 @@ def test_a_token_server_may_reject_credentials_with_any_of_these(status: int, op
             open_registry(between.address, credentials=ANN).list_tags()
 
 
+def test_a_refusal_of_a_token_server_names_the_repository(open_registry: Open) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
+        registry.address = between.address
+        between.faults.append(Fault(path="/token", status=403))
+        says = f"^The registry {between.address} denies permission to read {between.address}/team/tf: 403 "
+        with pytest.raises(RegistryError, match=says):
+            open_registry(between.address).list_tags()
+
+
 @pytest.mark.parametrize("token", ["", "a b", "a" * 32_769], ids=["empty", "blank", "long"])
 def test_a_token_that_fits_no_header_is_refused(token: str, open_registry: Open) -> None:
     with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
