@@ -52,6 +52,7 @@ def test_without_credentials_the_message_names_docker_login(private_registry: Lo
     says = rf"requires a login for .*: 401 UNAUTHORIZED: .*`docker login {private_registry.address}`"
     with pytest.raises(RegistryError, match=says):
         open_registry(private_registry.address).find("1")
+    assert not [headers for headers in private_registry.headers if "Authorization" in headers]
 
 
 def test_a_push_with_read_permission_alone_is_refused(open_registry: Open, slept: Slept) -> None:
