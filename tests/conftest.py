@@ -39,6 +39,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in waiting]
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name bytes and texts without backslashes: mutation testing collects twice, and pytest escapes them each time."""
+    if isinstance(val, str | bytes) and len(val) <= 100 and "\\" in ascii(val):
+        return ascii(val).replace("\\", "/")
+    return None
+
+
+@pytest.hookimpl(optionalhook=True)  # mutation testing runs without xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: tests wait for the engine, the package index and the disk."""
     return len(os.sched_getaffinity(0)) + 1

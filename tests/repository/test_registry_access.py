@@ -1,5 +1,6 @@
 """Who we are to a registry, whom we trust, and the way there."""
 
+import json
 import socket
 import ssl
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ def test_without_credentials_the_message_names_docker_login(private_registry: Lo
     says = rf"requires a login for .*: 401 UNAUTHORIZED: .*`docker login {private_registry.address}`"
     with pytest.raises(RegistryError, match=says):
         open_registry(private_registry.address).find("1")
+    assert not [headers for headers in private_registry.headers if "Authorization" in headers]
 
 
 def test_a_push_with_read_permission_alone_is_refused(open_registry: Open, slept: Slept) -> None:
@@ -109,10 +111,20 @@ def test_a_token_server_may_reject_credentials_with_any_of_these(status: int, op
             open_registry(between.address, credentials=ANN).list_tags()
 
 
-def test_a_token_that_fits_no_header_is_refused(open_registry: Open) -> None:
+def test_a_refusal_of_a_token_server_names_the_repository(open_registry: Open) -> None:
     with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
         registry.address = between.address
-        between.faults.append(Fault(path="/token", status=200, body=b'{"token": "a b"}'))
+        between.faults.append(Fault(path="/token", status=403))
+        says = f"^The registry {between.address} denies permission to read {between.address}/team/tf: 403 "
+        with pytest.raises(RegistryError, match=says):
+            open_registry(between.address).list_tags()
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a" * 32_769], ids=["empty", "blank", "long"])
+def test_a_token_that_fits_no_header_is_refused(token: str, open_registry: Open) -> None:
+    with loopback(users={"ann": "secret"}, tokens=True) as registry, faulty(registry.address) as between:
+        registry.address = between.address
+        between.faults.append(Fault(path="/token", status=200, body=json.dumps({"token": token}).encode()))
         says = (
             f"The token server {between.address} of {between.address} sent no valid token: a token has 1 to 32768 "
             "printable characters of ASCII. Run it again later, or ask its owner."

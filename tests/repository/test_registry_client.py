@@ -135,6 +135,16 @@ def test_a_list_has_a_largest_size(
                 client.list_tags()
 
 
+def test_a_list_of_another_form_is_an_error(client: HttpRegistry, proxy: Faulty) -> None:
+    proxy.faults.append(Fault(path="/tags/list", status=200, body=b'{"name": "team/tf"}'))
+    says = (
+        f"The registry {proxy.address} returned an invalid list of tags of {client.repository}: tags: field required. "
+        "Check that it is a registry."
+    )
+    with pytest.raises(RegistryError, match=exactly(says)):
+        client.list_tags()
+
+
 def test_a_list_whose_pages_link_to_each_other_ends(client: HttpRegistry, proxy: Faulty) -> None:
     for path, following, tag in (("/list$", "tags/list?last=a", "a"), ("last=a$", "tags/list", "b")):
         link = {"Link": f'</v2/team/tf/{following}>; rel="next"', "Content-Type": "application/json"}

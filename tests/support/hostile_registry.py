@@ -620,6 +620,8 @@ BOUNDS = [
            plays={BLOBS: endless(CHUNKED + b"fa0\r\n" + BLOB + b"\r\n0\r\n", b"X: y\r\n" * 1000)}),
     Attack(name="a blob without end", error=TamperedError, act=read_sized_blob,
            plays={BLOBS: endless(head(200), bytes(1 << 16))}),
+    Attack(name="a blob without end, in small pieces", error=TamperedError, act=read_sized_blob,
+           plays={BLOBS: endless(head(200), bytes(1000), 0.002)}),
     Attack(name="a blob that no manifest names, of 90 TiB", error=TamperedError, act=blob,
            plays={BLOBS: endless(head(200, Content_Length="99999999999999"), bytes(1 << 16))}),
     Attack(name="a blob that is longer than its descriptor says", error=TamperedError, act=read_sized_blob,

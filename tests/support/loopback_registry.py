@@ -117,12 +117,13 @@ class Loopback:
     def _token(self, method: str, query: dict[str, str], headers: Any, body: bytes) -> Answer:
         if method == "POST":
             form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
-            is_ours = form.get("client_id") == "tfimg" and form["refresh_token"] in self.users
+            stated = form.get("client_id"), form.get("grant_type")
+            is_ours = stated == ("tfimg", "refresh_token") and form["refresh_token"] in self.users
             name = form["refresh_token"] if is_ours else None
-            scope = form["scope"]
         else:
-            name, scope = self._user(headers.get("Authorization", "Basic Og==")), query["scope"]
-        if name is None:
+            form, name = query, self._user(headers.get("Authorization", "Basic Og=="))
+        scope = form["scope"]
+        if name is None or form.get("service") != "here":
             return error(401, "UNAUTHORIZED", "incorrect username or password")
         wanted = scope.rpartition(":")[2]
         token = f"token-{len(self.given)}"

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -38,7 +39,10 @@ from tfimg.attestations.envelopes import (
     BUNDLE_MEDIA_TYPE,
     IN_TOTO,
     TEST_RESULT,
+    Bundle,
+    Envelope,
     Statement,
+    StatementDocument,
     canonical_json,
     make_bundle,
     make_statement,
@@ -47,6 +51,7 @@ from tfimg.attestations.envelopes import (
 )
 from tfimg.attestations.keys import read_signing_key, read_verifying_key
 from tfimg.attestations.policy import Policy, parse_conditions, parse_policy
+from tfimg.attestations.predicates import read_result
 from tfimg.attestations.promotions import (
     read_image_statements,
     read_statements,
@@ -55,6 +60,7 @@ from tfimg.attestations.promotions import (
     walk_history,
 )
 from tfimg.attestations.verify import VerifiedImage, verify
+from tfimg.core.documents import Document, InvalidDocument, validate_model
 from tfimg.core.errors import FileError, PolicyViolation, TamperedError, TfimgError, UnsignedError
 from tfimg.core.levels import Level
 from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest
@@ -246,11 +252,118 @@ def test_a_test_result_of_wrong_types_is_refused(field: str, value: Any, says: s
     assert_refused(result(**{field: value}), says=f"is invalid: {says}")
 
 
-def test_lists_of_a_test_result_are_bounded() -> None:
-    assert_refused(result(passedTests=["a"] * 10_001), says="passedTests: tuple should have at most 10000 items")
-    skipped = {"name": "a", "reason": "b", "required": False}
-    assert_refused(result(skippedTests=[skipped] * 10_001), says="skippedTests: tuple should have at most 10000 items")
-    assert_refused(result(identifier="x" * 5000), says="identifier: string should have at most 4096 characters")
+RESULT_FIELDS = json.loads(make_statements(ON_GPU)[0].content)["predicate"]
+EXEMPT = {"name": "a", "reason": "b"}
+
+
+@pytest.mark.parametrize(
+    ("field", "entry"),
+    [
+        ("passedTests", "a"),
+        ("failedTests", "a"),
+        ("skippedTests", {**EXEMPT, "required": False}),
+        ("waivedTests", EXEMPT),
+        ("unprovenTests", EXEMPT),
+        ("environment", {"name": "a", "capability": "sm_90"}),
+    ],
+)
+def test_lists_of_a_test_result_are_bounded(field: str, entry: object) -> None:
+    entries: Any = [entry] * 10_001
+    if field == "environment":
+        entries = {**RESULT_FIELDS["environment"], "gpus": entries}
+    with pytest.raises(TamperedError, match=f" {field}.*: tuple should have at most 10000 items"):
+        read_result({**RESULT_FIELDS, field: entries}, image="image")
+
+
+def test_a_test_result_may_have_ten_thousand_tests() -> None:
+    assert read_result({**RESULT_FIELDS, "passedTests": ["a"] * 10_000}, image="image").is_pass
+
+
+@pytest.mark.parametrize("field", ["identifier", "host", "engine", "kernel", "driver"])
+def test_words_of_a_test_result_are_bounded(field: str) -> None:
+    def fill(length: int) -> dict[str, Any]:
+        environment = {**RESULT_FIELDS["environment"], field: "x" * length}
+        return {**RESULT_FIELDS, "environment": environment, "identifier": environment.get("identifier", "x")}
+
+    assert read_result(fill(4096), image="image")
+    with pytest.raises(TamperedError, match=f"{field}: string should have at most 4096 characters"):
+        read_result(fill(4097), image="image")
+
+
+def test_a_result_of_a_machine_without_a_driver_may_leave_it_out() -> None:
+    environment = {name: RESULT_FIELDS["environment"][name] for name in ("host", "engine")}
+    read = read_result({**RESULT_FIELDS, "environment": environment}, image="image").environment
+    assert (read.driver, read.kernel, read.gpus, read.emulated) == (None, None, (), False)
+
+
+STATEMENT: dict[str, Any] = json.loads(make_statements(ON_GPU)[0].content)
+BYTES = base64.b64encode(bytes(16_384)).decode()
+
+
+def sign_as(length: int, **fields: Any) -> dict[str, Any]:
+    """Return an envelope of one signature, whose key has a name of this length."""
+    signatures = [{"keyid": "k" * length, "sig": BYTES, **fields}]
+    return {"payload": "", "payloadType": "x" * 255, "signatures": signatures}
+
+
+def with_digests(count: int) -> list[dict[str, Any]]:
+    return [{"digest": {f"algorithm{number}": "" for number in range(count)}}]
+
+
+@pytest.mark.parametrize(
+    ("model", "largest", "refused", "path"),
+    [
+        (Envelope, sign_as(16_384), sign_as(16_385), "signatures.0.keyid"),
+        (Envelope, sign_as(0), sign_as(0, sig=base64.b64encode(bytes(16_385)).decode()), "signatures.0.sig"),
+        (Envelope, sign_as(0), {**sign_as(0), "payloadType": "x" * 256}, "payloadType"),
+        (StatementDocument, of([{"digest": {}}] * 100), of([{"digest": {}}] * 101), "subject"),
+        (StatementDocument, of(with_digests(100)), of(with_digests(101)), "subject.0.digest"),
+        (
+            StatementDocument,
+            {**STATEMENT, "predicateType": "x" * 255},
+            {**STATEMENT, "predicateType": "x" * 256},
+            "predicateType",
+        ),
+        (
+            Bundle,
+            {"verificationMaterial": {"publicKey": {"hint": "h" * 1024}}},
+            {"verificationMaterial": {"publicKey": {"hint": "h" * 1025}}},
+            "verificationMaterial.publicKey.hint",
+        ),
+    ],
+)
+def test_parts_of_an_envelope_are_bounded(
+    model: type[Document], largest: dict[str, Any], refused: dict[str, Any], path: str
+) -> None:
+    assert validate_model(model, largest)
+    with pytest.raises(InvalidDocument, match=f"^{path}: .* at most "):
+        validate_model(model, refused)
+
+
+def test_parts_of_an_envelope_that_other_programs_leave_out_are_empty() -> None:
+    assert validate_model(Envelope, sign_as(0, keyid=None)).signers == ("",)
+    for bundle in ({}, {"verificationMaterial": {}}, {"verificationMaterial": {"publicKey": {}}}):
+        assert validate_model(Bundle, bundle).hint == ""
+    older = {**STATEMENT, "_type": "https://in-toto.io/Statement/v0.1", "subject": [{"digest": {"sha256": OTHER}}]}
+    assert validate_model(StatementDocument, older).digests == (f"sha256:{OTHER}",)
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_at_most_five_digests_of_another_image_are_named(count: int) -> None:
+    digests = [f"{number:064x}" for number in range(count)]
+    named = ", ".join(f"sha256:{digest}" for digest in digests[:5])
+    registry = signed(canonical_json(of([{"digest": {"sha256": digest}} for digest in digests])))
+    assert_refused(registry, says=f"it is about {named}, but attached to")
+
+
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, " and 1 more")])
+def test_at_most_five_other_keys_are_named_in_part(count: int, more: str) -> None:
+    names = [f"{number}{'k' * 99}" for number in range(count)]
+    registry = published_registry()
+    signatures = [{"keyid": f"{name}kk", "sig": ""} for name in names]
+    put_envelope(registry, canonical_json({"payload": "", "payloadType": "x", "signatures": signatures}))
+    with pytest.raises(UnsignedError, match=re.escape(f" another key signed ({', '.join(names[:5])}{more}), and none")):
+        accept(registry)
 
 
 @pytest.mark.parametrize("driver", ["9" * 4000, f"1.{'9' * 4000}", "not a version", "", "\x00", "=1"])

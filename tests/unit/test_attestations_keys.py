@@ -154,6 +154,13 @@ def test_an_unsupported_private_key_is_refused_with_the_reason(pem: bytes, passw
         read_signing_key(pem, password=password, source="some.key")
 
 
+def test_the_text_of_a_key_has_a_largest_size() -> None:
+    for pem in (OURS.verifying_key.pem.ljust(16_384), OURS.verifying_key.pem.rjust(16_384)):
+        assert read_verifying_key(pem, source="some.pub").identifier == OURS.verifying_key.identifier
+    with pytest.raises(InvalidKey, match="it has more than 16384 bytes"):
+        read_verifying_key(OURS.verifying_key.pem.ljust(16_385), source="some.pub")
+
+
 @pytest.mark.parametrize(
     ("pem", "says"),
     [

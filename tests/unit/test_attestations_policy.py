@@ -1,6 +1,8 @@
 """Policies: a line of words and a file say the same, and what cannot be understood is refused by its place."""
 
+import json
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -8,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from support.cases import cases
 from support.messages import exactly
 from support.signing import OURS, THEIRS
-from tfimg.attestations.policy import Policy, parse_conditions, parse_policy
+from tfimg.attestations.policy import Policy, parse_conditions, parse_policy, read_policy_file
 from tfimg.core.errors import FileError, UsageError
 from tfimg.core.levels import Level
 
@@ -76,6 +78,32 @@ def test_a_file_names_trusted_and_refused_keys() -> None:
 def test_keys_of_another_form_are_refused_by_path(text: str) -> None:
     with pytest.raises(FileError, match=f"{text.partition(':')[0]}"):
         parse_policy(f"version: 1\n{text}", source="policy.yaml")
+
+
+def refuse(numbers: range) -> str:
+    """Return a policy that refuses keys of these numbers."""
+    return f"version: 1\nrefused-keys: [{', '.join(f'SHA256:{number:043}' for number in numbers)}]"
+
+
+def test_a_file_has_a_largest_size_and_number_of_keys(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    assert len(parse_policy(refuse(range(100)), source="policy.yaml").refused_keys) == 100
+    with pytest.raises(FileError, match=r"refused-keys: .* at most 100 "):
+        parse_policy(refuse(range(101)), source="policy.yaml")
+    file.write_text("version: 1\n#".ljust(1 << 16))
+    assert read_policy_file(str(file)) == Policy()
+    with pytest.raises(FileError, match=r"^policy\.yaml is not a valid policy"):
+        parse_policy(f"{file.read_text()} ", source="policy.yaml")
+    file.write_text(f"{file.read_text()} ")
+    with pytest.raises(FileError, match=r"Name the policy's file\.$"):
+        read_policy_file(str(file))
+
+
+def test_as_many_keys_are_trusted_as_refused() -> None:
+    key = next(iter(parse_policy(KEYS, source="policy.yaml").trusted_keys)).pem.decode()
+    text = json.dumps({"version": 1, "trusted-keys": [key] * 101})
+    with pytest.raises(FileError, match=r"trusted-keys: .* at most 100 "):
+        parse_policy(text, source="policy.yaml")
 
 
 def test_a_line_goes_over_a_file() -> None:

@@ -329,12 +329,38 @@ def test_a_promotion_with_another_value_is_the_same_kind_of_thing_or_invalid(nam
         ("repository", "x\x1b[2J"), ("repository", "x;reboot"), ("repository", "$(reboot)/x"), ("repository", "x:tag"),
         ("repository", ""), ("publisher", "x" * 1001), ("reason", "other"), ("cancels", ["sha256:0"]),
         ("tags", []), ("tags", [{"tag": "../x", "previous": None}]), ("tags", [{"tag": "x", "previous": "y"}]),
-        ("tags", [{"tag": "x", "previous": None}] * 101),
+        ("tags", [{"tag": "x", "previous": None}] * 101), ("cancels", [A] * 101), ("publisher", ""), ("tfimg", ""),
+        ("reason", ""),
     ],
 )  # fmt: skip
 def test_a_promotion_beyond_its_limits_is_refused(name: str, value: object) -> None:
     with pytest.raises(InvalidDocument, match=name):
         validate_model(Promotion, EXAMPLE | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tags", [{"tag": "x" * 128, "previous": None}] * 100), ("cancels", [A] * 100), ("publisher", "x" * 1000),
+        ("time", EARLIEST.isoformat()), ("time", (LATEST - timedelta.resolution).isoformat()),
+    ],
+)  # fmt: skip
+def test_a_promotion_at_its_limits_is_read(name: str, value: object) -> None:
+    assert validate_model(Promotion, EXAMPLE | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "refused"),
+    [
+        ("tags", ["x"] * 100, ["x"] * 101), ("tags", None, []), ("tags", ["x" * 128], ["x" * 129]),
+        ("reason", "x" * 1000, "x" * 1001), ("reason", "x", ""), ("publisher", "x", ""), ("replacement", A, A[:-1]),
+    ],
+)  # fmt: skip
+def test_a_withdrawal_has_limits(name: str, largest: object, refused: object) -> None:
+    example = withdrawal("2.15").model_dump(mode="json")
+    assert validate_model(Withdrawal, example | {name: largest})
+    with pytest.raises(InvalidDocument, match=f"^{name}"):
+        validate_model(Withdrawal, example | {name: refused})
 
 
 def test_a_history_costs_three_requests_for_a_move_among_1000_images() -> None:

@@ -55,6 +55,7 @@ from tfimg.core.errors import (
 from tfimg.core.levels import Level
 from tfimg.matrix.schema import Device
 from tfimg.matrix.spec import ImageSpec
+from tfimg.matrix.support_ends import SupportEnd
 from tfimg.recipe.tags import find_contradiction, list_aliases, make_build_tag
 from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
 from tfimg.validation.report import Report
@@ -517,6 +518,30 @@ def test_a_check_that_is_not_required_may_be_skipped() -> None:
 def test_an_image_for_another_device_is_reported_before_its_failures() -> None:
     failed = replace(GREEN, results=(*GREEN.results, result("input.other", "failed", "wrong")))
     expect_refusal(published_registry(failed), PolicyViolation, "its tag 2.15-gpu states GPU", "2.15-gpu")
+
+
+def test_a_policy_may_refuse_what_gets_no_more_security_fixes() -> None:
+    ends = [
+        SupportEnd(subject=subject, ends=NOW.date() - timedelta(days=days), source="")
+        for subject, days in (("Python 3.11", 2), ("Debian bookworm", 1), ("TensorFlow 2.15", 0))
+    ]
+    policy = Policy(refuse_end_of_life=True, find_support_ends={GREEN.identifier: ends}.get)
+    name = f"{SUBJECT.name}:2.15"
+    says = (
+        f"{name} gets no more security fixes: Python 3.11 ended 2026-01-10, Debian bookworm ended 2026-01-11. Use an "
+        "image of newer versions (`tfimg list` shows them), or a policy that does not refuse it."
+    )
+    with pytest.raises(PolicyViolation, match=exactly(says)):
+        verified(published_registry(GREEN), policy=policy)
+    assert verified(published_registry(GREEN), policy=replace(policy, refuse_end_of_life=False))
+    del ends[:2]
+    assert verified(published_registry(GREEN), policy=policy), "today it still gets them"
+    says = (
+        f"{name} is {GREEN.identifier}, of which the matrix does not know whether it gets security fixes. The policy "
+        "refuses what gets none: verify it with the matrix that it was built from."
+    )
+    with pytest.raises(PolicyViolation, match=exactly(says)):
+        verified(published_registry(GREEN), policy=Policy(refuse_end_of_life=True))
 
 
 def test_a_digest_has_no_name_that_promises_anything() -> None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -22,12 +23,21 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.oci_images import archive, put_image, put_index
-from support.signing import OURS
+from support.signing import OURS, THEIRS
 from support.statements import NOW, ON_GPU, make_promotion, make_statements
 from tfimg.attestations.attach import attach
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.verify import verify
-from tfimg.core.errors import DiskSpaceError, FileError, NetworkError, NotInRegistry, TamperedError, UnsignedError
+from tfimg.core.errors import (
+    DiskSpaceError,
+    FileError,
+    InvalidKey,
+    NetworkError,
+    NotInRegistry,
+    TamperedError,
+    UnsignedError,
+    UsageError,
+)
 from tfimg.inspect.archive import (
     ImageLayout,
     LayoutFile,
@@ -35,6 +45,7 @@ from tfimg.inspect.archive import (
     collect_image,
     load_layout,
     save_layout,
+    select_keys,
     verify_layout,
 )  # fmt: skip
 from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of, open_image
@@ -128,6 +139,44 @@ def saved(target: Saved, registry: Line) -> Saved:
 
 
 # What is written
+
+
+def test_keys_of_a_layout_count_by_their_fingerprints_alone(registry: Line, tmp_path: Path) -> None:
+    ours, theirs = OURS.verifying_key.identifier, THEIRS.verifying_key.identifier
+    file = tmp_path / "image.tar"
+    save_layout(collect(registry), file)
+    layout = LayoutRegistry(file)
+    assert [key.identifier for key in select_keys(layout, [ours], [THEIRS.verifying_key])] == [ours, theirs]
+    assert select_keys(layout, [], [THEIRS.verifying_key]) == (THEIRS.verifying_key,)
+    says = (
+        f"{file} contains no key {theirs}; it contains {ours}. Compare the fingerprint with the publisher's, character "
+        "by character; or name the key's file with --public-key."
+    )
+    with pytest.raises(InvalidKey, match=exactly(says)):
+        select_keys(layout, [theirs, ours], [])
+    name = "Get the publisher's key, or its fingerprint, in another way. Name it with --public-key FILE or "
+    says = (
+        f"No key is named. {file} contains {ours}, and that proves nothing: anyone who changed it could have added a "
+        f"key. {name}--fingerprint SHA256:…."
+    )
+    with pytest.raises(UsageError, match=exactly(says)):
+        select_keys(layout, [], [])
+    save_layout(collect_image(registry, TAG, tag=TAG), tmp_path / "no-key.tar")
+    without = LayoutRegistry(tmp_path / "no-key.tar")
+    says = f"No key is named. Only attestations that a trusted key signed count. {name}--fingerprint SHA256:…."
+    with pytest.raises(UsageError, match=exactly(says)):
+        select_keys(without, [], [])
+    with pytest.raises(InvalidKey, match=f"contains no key {re.escape(ours)}; it contains none"):
+        select_keys(without, [ours], [])
+
+
+def test_progress_is_reported_of_all_bytes(registry: Line, target: Saved) -> None:
+    layout, seen = collect(registry), list[tuple[int, int]]()
+    save_layout(layout, target.path, on_progress=lambda *at: seen.append(at))
+    assert seen == sorted(seen)
+    assert {total for _, total in seen} == {layout.size}
+    headers = sum(file.tar_size - file.size for file in layout.files)  # which a folder lacks
+    assert seen[-1][0] == layout.size - (headers if target.path.is_dir() else 0)
 
 
 def test_the_layout_has_nothing_but_the_image_and_what_speaks_of_it(registry: Line, saved: Saved) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tfimg.attestations.envelopes import REPORT, TEST_RESULT
-from tfimg.inspect.comparison import Change, PartSize, Timing, compare_images
+from tfimg.inspect.comparison import Change, PartSize, Timing, compare_images, describe_part, format_changelog
 from tfimg.inspect.inspection import Attestation, Contents, Inspection, Layer
 
 
@@ -65,6 +65,17 @@ def test_versions_that_changed_are_reported_each_in_its_place() -> None:
     )
 
 
+def test_facts_that_labels_lack_are_those_of_the_contents() -> None:
+    libraries = {"nvidia-cuda-runtime-cu12": "12.2", "nvidia-cudnn-cu12": "8.9"}
+    contents = Contents(source="inventory", libraries=libraries, python={"tensorflow": "2.16.1"})
+    facts = compare_images(replace(OLD, labels={}, contents=Contents(source="inventory")), replace(
+        OLD, labels={"tfimg.device": "gpu", "org.opencontainers.image.base.name": "python"}, contents=contents
+    )).changes["facts"]  # fmt: skip
+    assert {change.name: change.after for change in facts} == {
+        "TensorFlow": "2.16.1", "device": "gpu", "CUDA": "12.2", "cuDNN": "8.9", "base": "python",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("lacks", [(True, False), (False, True), (True, True)])
 def test_without_a_bill_of_materials_only_configuration_labels_and_layers_are_compared(
     lacks: tuple[bool, bool],
@@ -105,6 +116,7 @@ def test_sizes_are_by_part_and_layers_that_both_have_are_shared() -> None:
         PartSize(part="bytecode", before=None, after=5, shared=False),
     )
     assert found.shared_bytes == 500
+    assert found.to_json()["compressed_bytes"] == {"before": 810, "after": 835, "shared": 500}
 
 
 def test_checks_that_ended_otherwise_and_those_that_took_notably_longer_are_reported() -> None:
@@ -129,3 +141,96 @@ def test_an_image_does_not_differ_from_itself() -> None:
     assert found.is_same_image
     assert set(found.changes.values()) == {()}
     assert [size.shared for size in found.sizes] == [True, True, True]
+
+
+CHANGELOG = """\
+## 2.15.1-cpu
+
+`sha256:old` → `sha256:new`
+
+### Image
+
+- **TensorFlow**: `2.15.0` → `2.15.1`
+- **cuDNN**: `8.9.4.25` → `8.9.7.29`
+
+### CUDA libraries
+
+- **nvidia-cudnn-cu12**: `8.9.4.25` → `8.9.7.29`
+
+### Python packages
+
+- **numpy**: `1.26.3` → `1.26.4`
+- **six**: removed, was `1`
+- **wrapt**: new, `2`
+
+### Debian packages
+
+- **libc6**: `2.36-1` → `2.36-9`
+
+### Environment
+
+- **NEW**: new, `2`
+- **OLD**: removed, was `1`
+- **PATH**: `/bin` → `/bin:/sbin`
+
+### Configuration
+
+- **User**: `0` → `1000`
+
+### Checks
+
+- **b**: `skipped` → `passed`
+
+### Size
+
+810.0 MB → 835.0 MB (+3.1%), 500.0 MB of it in the same layers.
+
+| part | before | after | change |
+|---|---|---|---|
+| cudnn | 500.0 MB | 500.0 MB | the same layer |
+| tensorflow | 300.0 MB | 330.0 MB | +30.0 MB (+10.0%) |
+| layer 3 | 10.0 MB | - | gone |
+| bytecode | - | 5.0 MB | new |
+
+### Timings
+
+- the whole suite: 20.0 s → 25.0 s (+25.0%)
+- b: 0.0 s → 3.0 s (-)
+- c: 10.0 s → 5.0 s (-50.0%)
+"""
+
+
+def enlarge(image: Inspection) -> Inspection:
+    """Give an image layers of megabytes."""
+    return replace(image, layers=tuple(replace(layer, size=layer.size * 1_000_000) for layer in image.layers))
+
+
+def test_a_changelog_has_every_difference_in_its_section() -> None:
+    assert format_changelog(compare_images(enlarge(OLD), enlarge(NEW))) == CHANGELOG
+
+
+def test_a_changelog_of_odd_values_is_markdown_all_the_same() -> None:
+    odd = replace(
+        NEW, name="x_[y]", labels={}, environment={"A*": "", "B": "`\x1b[2J\nx"}, attestations=(), layers=(),
+        contents=Contents(source="unknown"),
+    )  # fmt: skip
+    lines = format_changelog(compare_images(replace(OLD, layers=(), environment={"C": ""}), odd)).splitlines()
+    assert lines[0] == r"## x\_\[y\]"
+    assert "- **A\\***: new, empty" in lines
+    assert "- **B**: new, `' x`" in lines
+    assert "- **C**: removed, was empty" in lines
+    assert "0.0 MB → 0.0 MB (-)." in lines
+    assert lines[-3:] == [
+        r"*x\_\[y\] has no validation report: checks and timings are not compared.*", "",
+        r"*x\_\[y\] has no bill of materials: only configuration, labels and layers are compared. Packages and "
+        "libraries are not.*",
+    ]  # fmt: skip
+
+
+def test_a_part_that_shrinks_to_nothing_has_a_change() -> None:
+    parts = ("a", 2_000_000, 0), ("a", 0, 1_000), ("a", 0, 0)
+    described = [describe_part(PartSize(part=part, before=old, after=new, shared=False)) for part, old, new in parts]
+    assert described == [
+        ("a", "2.0 MB", "0.0 MB", "-2.0 MB (-100.0%)"), ("a", "0.0 MB", "0.0 MB", "+0.0 MB (-)"),
+        ("a", "0.0 MB", "0.0 MB", "+0.0 MB (-)"),
+    ]  # fmt: skip

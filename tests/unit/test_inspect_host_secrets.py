@@ -167,6 +167,11 @@ def test_secrets_of_the_environment_are_known_by_their_names(tmp_path: Path) -> 
     }
 
 
+def test_a_short_password_without_its_user_is_not_a_secret(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "PASSWORD": "short"}
+    assert read_host_secrets(NOWHERE, None, environ, public=(), root=tmp_path) == ()
+
+
 def test_passwords_in_the_settings_of_installers_are_secrets(tmp_path: Path) -> None:
     files = {
         "etc/pip.conf": "[global]\nextra-index-url = https://a.test/x\n  https://ann:pw-7c1e-a@b.test/simple\n",

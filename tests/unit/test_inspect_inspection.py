@@ -3,11 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from support.inventories import make_inventory
+from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.oci_images import put_image, put_index
 from support.signing import OURS, THEIRS
@@ -17,11 +18,21 @@ from tfimg.attestations.envelopes import CYCLONEDX, REPORT, TEST_RESULT, Subject
 from tfimg.attestations.predicates import make_sbom
 from tfimg.core.errors import NotInRegistry
 from tfimg.core.paths import Workspace
-from tfimg.inspect.inspection import inspect_image, list_contents, parse_bill_of_materials
+from tfimg.engine.interface import StoredLayer
+from tfimg.inspect.inspection import (
+    Attestation,
+    Contents,
+    Inspection,
+    inspect_image,
+    inspect_local,
+    list_contents,
+    parse_bill_of_materials,
+    summarize_image,
+)
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.layout import LAYER_CONTENTS, list_layer_names
 from tfimg.registry.client import fallback_tag
-from tfimg.registry.documents import Manifest
+from tfimg.registry.documents import OCI_INDEX, OCI_MANIFEST, Manifest
 
 LABELS = {
     "tfimg.identifier": "2.15.1-cpu-py3.11", "tfimg.device": "cpu", "tfimg.tensorflow": "2.15.1",
@@ -51,6 +62,7 @@ def test_without_a_bill_of_materials_contents_are_unknown_and_no_layer_is_read(r
     without_layers(registry, put(registry))
     found = inspect_image(registry, "2.15", ()).contents
     assert (found.source, found.known, found.python, found.debian) == ("unknown", False, {}, {})
+    assert inspect_image(registry, "2.15", ()).attestations_problem is None
 
 
 def test_the_configuration_reports_how_containers_start(registry: MemoryRegistry) -> None:
@@ -106,7 +118,7 @@ def test_with_a_bill_of_materials_no_layer_is_read(registry: MemoryRegistry) -> 
     said_of(registry, image.digest)
     without_layers(registry, image)
     found = inspect_image(registry, "2.15", [OURS.verifying_key]).contents
-    assert found.source == "bill of materials"
+    assert (found.source, found.signer) == ("bill of materials", OURS.verifying_key.identifier)
     assert found.libraries == {"nvidia-cudnn-cu12": "8.9.4.25"}
     assert found.python == {"numpy": "1.26.4", "odd": "1.0", "tensorflow": "2.15.1"}
     assert found.debian == {"base-files": "12.4", "libc6": "2.36-9+deb12u4"}
@@ -177,10 +189,22 @@ def test_an_index_is_reported_with_its_platforms(registry: MemoryRegistry) -> No
 def test_an_artifact_without_configuration_has_no_platform(registry: MemoryRegistry) -> None:
     with pytest.raises(NotInRegistry):
         inspect_image(registry, "x", ())
-    document = b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","layers":[]}'
-    registry.put("x", Manifest(media_type="application/vnd.oci.image.manifest.v1+json", content=document))
+    layer = registry.put_blob(b"a model").to_document()
+    document = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": [layer]}).encode()
+    artifact = Manifest(media_type=OCI_MANIFEST, content=document)
+    registry.put("x", artifact)
     found = inspect_image(registry, "x", ())
-    assert (found.platforms, found.layers, found.identifier, found.contents.python) == ((), (), None, {})
+    assert (found.platforms, found.identifier, found.contents.python) == ((), None, {})
+    assert [(layer.size, layer.holds) for layer in found.layers] == [(7, "not known")]
+
+
+def test_what_runs_is_described_before_what_does_not(registry: MemoryRegistry) -> None:
+    image = put_image(registry, None, LAYERS[:1], config={"Labels": LABELS})
+    other = {**put_image(registry, "x").descriptor.to_document(), "platform": {"os": "unknown", "architecture": "x"}}
+    for manifests, layers in (([other, image.descriptor.to_document()], 1), ([], 0)):
+        content = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}).encode()
+        registry.put("1", Manifest(media_type=OCI_INDEX, content=content))
+        assert len(inspect_image(registry, "1", ()).layers) == layers
 
 
 def test_an_spdx_statement_is_no_bill_of_materials(registry: MemoryRegistry) -> None:
@@ -204,3 +228,71 @@ def test_an_inventory_says_the_same_as_the_bill_that_is_made_of_it() -> None:
 def test_unknown_parts_of_a_bill_of_materials_are_ignored() -> None:
     bill = {"components": [{"purl": "no purl"}, {}, {"purl": "pkg:cargo/x@1"}, {"purl": "pkg:pypi/a@1"}]}
     assert parse_bill_of_materials(bill).python == {"a": "1"}
+
+
+NOW = datetime(2026, 1, 12, tzinfo=UTC)
+BARE = Inspection(
+    name="registry.test/x:1", digest="sha256:x", labels={}, environment={}, configuration={}, platforms=(), layers=(),
+    contents=Contents(source="unknown"),
+)  # fmt: skip
+UNKNOWN = {
+    "image": "registry.test/x:1", "digest": "sha256:x", "row": "none: the image does not say what it is",
+    "size": "0 MB in 0 layers, as they are sent", "contents": "not known: it has no bill of materials",
+}  # fmt: skip
+
+
+def test_what_an_image_lacks_is_left_out_of_its_summary() -> None:
+    found = summarize_image(BARE, None, NOW)
+    assert {name: value for name, value in found.items() if value is not None} == UNKNOWN
+    assert list(found) == [
+        "image", "digest", "title", "row", "TensorFlow", "Python", "CUDA", "cuDNN", "libtpu", "driver", "platforms",
+        "size", "built", "tested", "level", "base", "Debian of", "revision", "aliases", "added by a user", "contents",
+        "attestations",
+    ]  # fmt: skip
+
+
+def test_a_summary_has_what_labels_contents_and_results_say() -> None:
+    labels = {
+        **LABELS, "tfimg.python": "3.11", "org.opencontainers.image.revision": "abc",
+        "org.opencontainers.image.base.name": "python:3.11", "org.opencontainers.image.base.digest": "sha256:b",
+    }  # fmt: skip
+    libraries = {"nvidia-cuda-runtime-cu12": "12.2", "nvidia-cudnn-cu12": "8.9", "libtpu": "0.1"}
+    tested = {"level": "validated", "finishedOn": "2026-01-11T00:00:00Z"}
+    result = Attestation(kind=TEST_RESULT, where="", claims=(), signer="ours", predicate=tested)
+    older = replace(result, predicate={"level": "built", "finishedOn": "2026-01-10T00:00:00Z"})
+    image = replace(
+        BARE, labels=labels, platforms=("linux/amd64", "linux/arm64"), created=NOW, aliases=("2.15", "latest"),
+        contents=Contents(source="bill of materials", signer="ours", libraries=libraries), attestations=(older, result),
+        attestations_problem="it is bad",
+    )  # fmt: skip
+    row = {"path": "images.2", "driver_floor": "535"}
+    found = summarize_image(image, row, NOW)
+    assert {name: value for name, value in found.items() if value is not None and UNKNOWN.get(name) != value} == {
+        "title": "TensorFlow 2.15.1 for CPU on Python 3.11", "row": "2.15.1-cpu-py3.11 (images.2 of the matrix)",
+        "TensorFlow": "2.15.1", "Python": "3.11", "CUDA": "12.2", "cuDNN": "8.9", "libtpu": "0.1",
+        "driver": "535 or newer", "platforms": "linux/amd64, linux/arm64", "built": "2026-01-12 00:00 UTC, today",
+        "tested": "2026-01-11 00:00 UTC, 1 day ago", "level": "validated", "base": "python:3.11 (sha256:b)",
+        "revision": "abc", "aliases": "2.15, latest",
+        "contents": "as its bill of materials says, which is verified", "attestations": "cannot be read: it is bad",
+    }  # fmt: skip
+    unsigned = replace(image, attestations=(replace(result, signer=None),), contents=Contents(source="inventory"))
+    found = summarize_image(unsigned, {"path": "x"}, NOW - timedelta(days=1))
+    assert found["level"] == "validated, as a test result says that is not verified"
+    assert found["contents"] == "as its inventory says, which was taken in the image on this machine"
+    assert (found["driver"], found["built"]) == (None, "2026-01-12 00:00 UTC, in the future")
+    unverified = Contents(source="bill of materials", python={"tensorflow": "2.16.1"})
+    found = summarize_image(replace(BARE, labels={"tfimg.identifier": "x"}, contents=unverified), None, NOW)
+    assert found["contents"] == "as its bill of materials says, which is not verified"
+    assert (found["row"], found["TensorFlow"]) == ("none: this matrix has no x", "2.16.1")
+
+
+def test_an_image_of_the_engine_is_described_by_its_configuration() -> None:
+    layers = tuple(StoredLayer(digest=f"sha256:{number}", media_type="", size=number) for number in range(7))
+    config = {"Env": ["A=1=2"], "User": "1000", "Cmd": ["sh"]}
+    stored = stored_image("sha256:x", labels=LABELS, config=config, layers=layers)
+    engine = FakeEngine(names={"tfimg/x:1": stored, "tfimg/x:2": stored, "tfimg/x:3": stored_image("sha256:y")})
+    found = inspect_local(engine, "tfimg/x:1", stored, Contents(source="unknown"))
+    assert (found.name, found.digest, found.labels, found.aliases) == ("tfimg/x:1", "sha256:x", LABELS, ("tfimg/x:2",))
+    assert (found.environment, found.configuration) == ({"A": "1=2"}, {"User": "1000", "Cmd": '["sh"]'})
+    assert [layer.part for layer in found.layers] == LABELS["tfimg.layers"].split()
+    assert (found.platforms, found.attestations, found.compressed_bytes) == ((), (), 21)

@@ -324,11 +324,17 @@ def test_what_is_planted_in_a_zip_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize(("containers", "kinds"), [(MAX_DEPTH, ["credential"]), (MAX_DEPTH + 1, [])])
-def test_the_depth_of_containers_is_limited(containers: int, kinds: list[str]) -> None:
-    content = PLANTED
-    for _ in range(containers):
-        content = gzip.compress(content)
+@pytest.mark.parametrize("pack", [gzip.compress, lambda content: archive({"in": content})], ids=["gzip", "tar"])
+def test_the_depth_of_containers_is_limited(pack: Callable[[bytes], bytes], containers: int, kinds: list[str]) -> None:
+    content = gzip.compress(PLANTED)
+    for _ in range(containers - 1):
+        content = pack(content)
     assert [kind for _, kind in scan_file(content)] == kinds
+
+
+@pytest.mark.parametrize(("name", "shown"), [("srv/key ", "srv/key "), ("srv/key/", "srv/key"), ("./a", "a")])
+def test_a_finding_has_the_name_of_its_file(name: str, shown: str) -> None:
+    assert scan_file(TOKEN.encode(), name) == [(shown, "credential")]
 
 
 def damaged(content: bytes, at: int) -> bytes:

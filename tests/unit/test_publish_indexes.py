@@ -293,6 +293,17 @@ def test_the_images_of_a_tag_are_listed_by_platform(machine: Machine, registry: 
     assert amd64 != arm64
 
 
+def test_the_images_of_an_index_are_listed_with_the_tags_of_their_platforms(registry: MemoryRegistry) -> None:
+    images = {
+        platform: put_image(registry, None, platform=platform, config={"Labels": {"tfimg.identifier": identifier}})
+        for platform, identifier in (("linux/amd64", CPU), ("linux/arm64", ARM))
+    }
+    put_index(registry, "2.15", images)
+    amd64, arm64 = (image.digest for image in images.values())
+    assert list(list_images(registry, "2.15", "2.15")) == [(amd64, "2.15"), (arm64, "2.15-arm64")]
+    assert list(list_images(registry, "2.15", None, "linux/arm64")) == [(arm64, None)]
+
+
 @pytest.mark.parametrize("order", [(CPU, ARM), (ARM, CPU)])
 def test_where_no_tag_moves_platforms_that_are_published_together_share_their_tags(
     order: tuple[str, str], machine: Machine

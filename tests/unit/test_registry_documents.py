@@ -9,13 +9,20 @@ import pytest
 from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.published_images import put_image
-from tfimg.core.errors import TamperedError
+from tfimg.core.documents import InvalidDocument, validate_model
+from tfimg.core.errors import NotInRegistry, TamperedError
 from tfimg.registry import documents
 from tfimg.registry.documents import (
     EMPTY,
     OCI_CONFIG,
     OCI_INDEX,
+    OCI_MANIFEST,
+    ConfigStep,
     Descriptor,
+    EntryPlatform,
+    ImageConfig,
+    ImageIndex,
+    ImageManifest,
     Manifest,
     digest_of,
     make_manifest,
@@ -103,3 +110,57 @@ def test_a_small_blob_is_limited_and_verified() -> None:
     says = f"The content of {other.digest} has another digest. {documents.DISCARD}"
     with pytest.raises(TamperedError, match=exactly(says)):
         read_blob(registry, other)
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("latest", "{0} has no tag latest, the tag of a name without one. Name a tag: {0}:TAG."),
+        ("1", "The registry has no {0}:1. Check the name and the tag."),
+        (digest_of(b""), f"The registry has no {{0}}@{digest_of(b'')}. Check the name and the tag."),
+    ],
+)
+def test_a_missing_manifest_is_named_as_it_was_requested(reference: str, says: str) -> None:
+    registry = MemoryRegistry()
+    with pytest.raises(NotInRegistry, match=exactly(says.format(registry.repository))):
+        open_image(registry, reference)
+
+
+ENTRY: dict[str, object] = {"mediaType": OCI_MANIFEST, "digest": digest_of(b"{}"), "size": 2}
+
+
+def test_null_means_empty_as_go_writes_it() -> None:
+    assert validate_model(ImageIndex, {"manifests": None}).manifests == ()
+    assert validate_model(ImageManifest, {"annotations": None}).annotations == {}
+    assert validate_model(EntryPlatform, {"os": None, "architecture": None}) == EntryPlatform()
+    plain = validate_model(Descriptor, ENTRY)
+    assert validate_model(Descriptor, {**ENTRY, "annotations": None, "platform": None}) == plain
+    settings = {"Labels": None, "Env": None}
+    texts = dict.fromkeys(("os", "architecture", "created"))
+    for document in ({"config": None, "rootfs": None, "history": None, **texts}, {"config": settings}):
+        assert validate_model(ImageConfig, document) == ImageConfig()
+    steps = {"history": [{"created_by": None, "empty_layer": None}], "rootfs": {"diff_ids": None}}
+    assert validate_model(ImageConfig, steps) == ImageConfig(history=(ConfigStep(),))
+
+
+@pytest.mark.parametrize(
+    ("field", "largest", "refused"),
+    [
+        ("size", 0, -1),
+        ("size", 1 << 40, (1 << 40) + 1),
+        ("mediaType", "x" * 255, "x" * 256),
+        ("artifactType", "x" * 255, "x" * 256),
+    ],
+)
+def test_a_descriptor_has_bounds(field: str, largest: object, refused: object) -> None:
+    assert validate_model(Descriptor, {**ENTRY, field: largest}).to_document()[field] == largest
+    with pytest.raises(InvalidDocument, match=f"^{field}: "):
+        validate_model(Descriptor, {**ENTRY, field: refused})
+
+
+def test_a_manifest_and_an_index_have_a_largest_number_of_entries() -> None:
+    assert len(validate_model(ImageManifest, {"layers": [ENTRY] * 10_000}).layers) == 10_000
+    with pytest.raises(InvalidDocument, match=r"^layers: tuple should have at most 10000 items"):
+        validate_model(ImageManifest, {"layers": [ENTRY] * 10_001})
+    with pytest.raises(InvalidDocument, match=r"^manifests: value should have at most 10000 items"):
+        validate_model(ImageIndex, {"manifests": [ENTRY] * 10_001})

@@ -1,5 +1,6 @@
 """HTTP to a registry: which addresses are followed, where credentials go, and each error with its next step."""
 
+import json
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,6 +23,7 @@ from tfimg.registry.http import (
     map_response,
     map_transport_error,
     parse_origin,
+    parse_size,
     resolve_address,
 )
 
@@ -194,6 +196,18 @@ def test_only_statuses_that_may_pass_are_transient() -> None:
     assert transient == {408, 425, 429, *range(500, 600)} - {501, 505, 507, 511}
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        *("No space left on device", "insufficient storage", "over quota", "Storage limit"),
+        *("disk full", "disk is full", '"Err": 28', "Err:28"),
+    ],
+)
+def test_a_full_registry_is_known_by_its_words(says: str) -> None:
+    assert str(map_status(500, says.encode())).startswith(f"The registry {HOST} is full: ")
+    assert str(map_status(500, b'{"Err": 280}')).startswith(f"The registry {HOST} failed: ")
+
+
 def test_only_refused_writes_and_failures_can_be_of_a_full_registry() -> None:
     full = f"The registry {HOST} is full: "
     found = {status for status in range(400, 600) if str(map_status(status, b"quota exceeded")).startswith(full)}
@@ -281,3 +295,51 @@ def test_an_address_that_is_not_followed_is_quoted_in_part() -> None:
         f"The registry {HOST} names '{'x' * 300}…' as the next page: it is bad. Nothing was sent there. Check that it "
         "is the right registry, and ask its owner."
     )
+
+
+@pytest.mark.parametrize(
+    ("header", "size"),
+    [
+        ("0", 0),
+        ("17", 17),
+        ("9" * 15, 10**15 - 1),
+        ("9" * 16, 0),
+        ("", 0),
+        (None, 0),
+        ("-1", 0),
+        ("1.5", 0),
+        ("\u0663", 0),
+    ],
+)
+def test_an_implausible_size_counts_as_none(header: str | None, size: int) -> None:
+    assert parse_size(header) == size
+
+
+def answered(content: bytes, kind: str = "application/json") -> Response:
+    return Response(status=400, headers={"Content-Type": kind}, content=content, url="")
+
+
+def test_errors_of_a_registry_are_read_up_to_a_thousand() -> None:
+    one = {"code": "DENIED", "message": None}
+    assert answered(json.dumps({"errors": [one] * 1000}).encode()).errors == (("DENIED", ""),) * 1000
+    assert answered(json.dumps({"errors": [one] * 1001}).encode()).errors == ()
+    assert answered(b'{"errors": [{"code": 7, "message": 8}, {}]}').errors == (("7", "8"), ("", ""))
+
+
+@pytest.mark.parametrize(
+    ("content", "page"),
+    [
+        (b"<html><title>Front</title>", "Front"),
+        (b"<HTML><TITLE a=b>\n Front\tdoor </TITLE>", "Front door"),
+        (b"<!doctype html><title>%b</title>" % (b"x" * 400), "x" * 400),
+        (b"<!doctype html><title>%b</title>" % (b"x" * 401), ""),
+        (b"<!doctype html><title%b>Front</title>" % (b" " * 100), "Front"),
+        (b"<!doctype html><title%b>Front</title>" % (b" " * 101), ""),
+        (b"<!doctype html>" + b"<title>Front</title>".rjust((16 << 10) - 15), "Front"),
+        (b"<!doctype html>" + b"<title>Front</title>".rjust((16 << 10) - 14), ""),
+        (b"<htmlx><title>Front</title>", None),
+        (b"{}<html>", None),
+    ],
+)
+def test_the_title_of_a_page_is_near_its_beginning(content: bytes, page: str | None) -> None:
+    assert answered(content).page == page

@@ -49,7 +49,11 @@ HOST_ADVICE = "A registry is a host name or address, with or without :PORT."
         ("[::1]:5000/x", "[::1]:5000/x:latest"),
         (f"r.example:5000/team/tf@{DIGEST}", f"r.example:5000/team/tf@{DIGEST}"),
         (f"r.example:5000/team/tf:2.15@{DIGEST}", f"r.example:5000/team/tf:2.15@{DIGEST}"),
-        ("a__b/c.d/e--f", "docker.io/a__b/c.d/e--f:latest"),
+        ("a__b/c.d/e---f", "docker.io/a__b/c.d/e---f:latest"),
+        (f"registry.example/{'a' * 238}", f"registry.example/{'a' * 238}:latest"),
+        (f"r.example/x:{'1' * 128}", f"r.example/x:{'1' * 128}"),
+        ("r-1.example:1/x", "r-1.example:1/x:latest"),
+        ("r.example:65535/x", "r.example:65535/x:latest"),
     ],
 )
 def test_a_reference_means_what_it_means_to_docker(text: str, whole: str) -> None:
@@ -85,9 +89,12 @@ def test_a_name_without_a_registry_is_known(text: str, *, stated: bool) -> None:
         ("tfimg@", f"nothing is not a digest. {DIGEST_ADVICE}"),
         (f"tfimg@{DIGEST.upper()}", f"{DIGEST.upper()} is not a digest. {DIGEST_ADVICE}"),
         ("registry.example:99999/x", f"registry.example:99999 is not a registry. {HOST_ADVICE}"),
+        ("registry.example:65536/x", f"registry.example:65536 is not a registry. {HOST_ADVICE}"),
+        ("-registry.example/x", f"-registry.example is not a registry. {HOST_ADVICE}"),
+        ("registry-.example/x", f"registry-.example is not a registry. {HOST_ADVICE}"),
         ("registry.example:0/x", f"registry.example:0 is not a registry. {HOST_ADVICE}"),
         ("registry..example/x", f"registry..example is not a registry. {HOST_ADVICE}"),
-        (f"registry.example/{'a' * 240}", "its name is longer than 255 characters. Choose a shorter one."),
+        (f"registry.example/{'a' * 239}", "its name is longer than 255 characters. Choose a shorter one."),
     ],
 )
 def test_an_invalid_reference_is_refused_with_the_reason(text: str, why: str) -> None:
