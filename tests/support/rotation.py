@@ -26,6 +26,7 @@ GROUPS = (
     "gpu",
     "cloud",
     "interruptions",
+    "speed",
     "look-alikes",
 )
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""

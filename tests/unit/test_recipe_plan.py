@@ -17,7 +17,8 @@ from tfimg.core.errors import RenderError
 from tfimg.core.files import hash_files
 from tfimg.core.paths import Workspace, find_workspace
 from tfimg.matrix.schema import Matrix, Variant
-from tfimg.matrix.spec import ImageSpec, with_variant
+from tfimg.matrix.spec import ExtraPackages, ImageSpec, with_variant
+from tfimg.recipe.layout import SITE_PACKAGES
 from tfimg.recipe.lock import Lock
 from tfimg.recipe.plan import (
     Plan,
@@ -131,6 +132,18 @@ def test_the_dockerfile_of_slim_removes_the_patterns_of_the_matrix(
     assert f'&& REMOVED="{system}" sh /build/remove /target && ROOT=/target sh /build/settle' in text
     text = render_dockerfile(spec, LOCK, jinja)
     assert not any(word in text for word in ("REMOVED", "UNCOMPILED"))
+
+
+def test_debian_packages_of_a_gpu_image_are_installed_beside_nvidia_s_libraries(
+    named: Named, jinja: Environment
+) -> None:
+    """A package's trigger runs ldconfig, which forgets the libraries that it does not find."""
+    spec = named("2.15.1-cuda12.2-py3.11")
+    spec = replace(spec, extra=ExtraPackages(system_packages=("tree",)))
+    steps = render_dockerfile(spec, LOCK, jinja, steps=True)
+    install = next(step for step in steps.split("\nRUN ") if "sh /build/debian tree" in step)
+    assert f"--mount=type=bind,from=libraries,source={SITE_PACKAGES}/nvidia,target={SITE_PACKAGES}/nvidia" in install
+    assert "from=libraries" not in render_dockerfile(spec, LOCK, jinja), "the layers lie below the step"
 
 
 def test_dockerfiles_pull_no_frontend_take_nothing_private_and_mount_what_is_in_their_context(

@@ -74,10 +74,8 @@ class LayerStore:
         return self.folder / "blobs" / "sha256"
 
     def prepare(self) -> None:
-        """Write the files that make the folder an OCI layout."""
+        """Make the folder, as far as it is missing."""
         self.blobs.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / "oci-layout", '{"imageLayoutVersion":"1.0.0"}')
-        write_atomically(self.folder / "index.json", '{"schemaVersion":2,"manifests":[]}')
 
     def lock(self, name: str) -> AbstractContextManager[None]:
         """Exclude other threads and programs from the block of that name."""
