@@ -146,6 +146,16 @@ def test_a_read_follows_up_to_five_redirects(
     assert proxy.count(method) == 6
 
 
+def test_a_redirect_that_may_not_be_followed_is_named(proxy: Faulty, client: HttpRegistry) -> None:
+    proxy.faults.append(Fault(status=307, headers={"Location": "https:///x"}))
+    says = (
+        f"The registry {proxy.address} names 'https:///x' as the target of a redirect: it has no host name. Nothing "
+        "was sent there. Check that it is the right registry, and ask its owner."
+    )
+    with pytest.raises(RegistryError, match=exactly(says)):
+        client.list_tags()
+
+
 def test_a_refused_head_request_is_about_reading(proxy: Faulty, client: HttpRegistry) -> None:
     proxy.faults.append(Fault(method="HEAD", status=403))
     with pytest.raises(RegistryError, match="denies permission to read"):
