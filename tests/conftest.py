@@ -39,6 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in waiting]
 
 
+@pytest.hookimpl(optionalhook=True)  # mutation testing runs without xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: tests wait for the engine, the package index and the disk."""
     return len(os.sched_getaffinity(0)) + 1

@@ -25,13 +25,11 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
     canonicalize_name,
     parse_sdist_filename,
     parse_wheel_filename,
 )
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from pydantic import AliasPath, Field, ValidationError
 from pypi_simple import ACCEPT_JSON_PREFERRED, DistributionPackage, Link
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
@@ -150,14 +148,15 @@ def _is_wheel(name: object) -> bool:
 
 def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArchive | None:
     """Return a source archive of a page; None for another file, and a yanked one."""
-    if not isinstance(name, str) or len(name) > MAX_SOURCE_NAME or file.get("yanked"):
+    address = file.get("url")
+    if not isinstance(name, str) or not isinstance(address, str) or len(name) > MAX_SOURCE_NAME or file.get("yanked"):
         return None
     try:
         project, version = parse_sdist_filename(name)
-        moment = parse_time(str(file.get("upload-time")))
-        url = urljoin(base, str(file.get("url", "")))
-    except (InvalidSdistFilename, InvalidVersion, ValueError):
+        url = urljoin(base, address)
+    except ValueError:
         return None
+    moment = parse_time(str(file.get("upload-time")))
     python, hashes, size = file.get("requires-python"), file.get("hashes"), file.get("size")
     sha256 = str(hashes.get("sha256")) if isinstance(hashes, dict) else ""
     return SourceArchive(
@@ -167,7 +166,7 @@ def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArc
         url=_without_credentials(url),
         sha256=sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None,
         max_size=min(size, MAX_SOURCE) if isinstance(size, int) and size > 0 else MAX_SOURCE,
-        uploaded=moment.astimezone(UTC).date() if moment else None,
+        uploaded=moment.date() if moment else None,
         requires_python=python if isinstance(python, str) else None,
     )
 
@@ -201,7 +200,8 @@ class _Links(HTMLParser):
             self.links.append(Link(name, url, attributes))
         else:
             algorithm, _, digest = url.partition("#")[2].partition("=")
-            self.others.append((name, {"url": url, "hashes": {algorithm: digest}}))
+            stated = {"yanked": "data-yanked" in attributes, "requires-python": attributes.get("data-requires-python")}
+            self.others.append((name, {"url": url, "hashes": {algorithm: digest}, **stated}))
 
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
@@ -221,6 +221,14 @@ class WheelMetadata:
 
     requires: tuple[str, ...]
     build: Mapping[str, Any] | None
+
+
+def _find_metadata(archive: zipfile.ZipFile) -> str:
+    """Return the name of METADATA in a wheel. Raises `ValueError` without one."""
+    for name in archive.namelist():
+        if name.endswith(".dist-info/METADATA"):
+            return name
+    raise ValueError("it holds no METADATA")
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
@@ -257,9 +265,8 @@ def read_file_requires(wheel: Path) -> tuple[str, ...]:
     """Return the requirements of a wheel on disk. Raises `InvalidWheel`."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-            return parse_requires(_read_member(archive, name, MAX_METADATA))
-    except (*UNREADABLE, StopIteration) as error:
+            return parse_requires(_read_member(archive, _find_metadata(archive), MAX_METADATA))
+    except UNREADABLE as error:
         raise errors.InvalidWheel(
             f"{wheel.name} has no metadata that can be read: {escape_unprintable(truncate(str(error)))}",
             next_step="Copy, download or build it again.",
@@ -446,13 +453,10 @@ class Index:
                 content = read_body(self.get(f"{wheel.url}.metadata"), MAX_METADATA)
                 return WheelMetadata(requires=parse_requires(content), build=None)
             with RemoteZip(wheel.url, session=SimpleNamespace(get=self._get_range)) as archive:
-                names = archive.namelist()
-                metadata = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
-                if metadata is None:
-                    raise ValueError("it holds no METADATA")
-                text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO) if build and BUILD_INFO in names else None
-                requires = parse_requires(_read_member(archive, metadata, MAX_METADATA))
-                return WheelMetadata(requires=requires, build=parse_build_info(text.decode()) if text else None)
+                requires = parse_requires(_read_member(archive, _find_metadata(archive), MAX_METADATA))
+                has_info = build and BUILD_INFO in archive.namelist()
+                text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO).decode() if has_info else ""
+                return WheelMetadata(requires=requires, build=parse_build_info(text) if text else None)
         except RangeNotSupported:
             raise errors.NetworkError(
                 f"The package index does not support range requests, which reading {wheel.filename} needs.",
@@ -534,7 +538,7 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
         # Reading tags takes most of the time, and thousands of names on a page end alike.
         name, version, *_ = parse_wheel_filename(f"{stem}-py3-none-any.whl")
         tags = _parse_tags("-".join(ends))
-    except (InvalidWheelFilename, ValueError):
+    except ValueError:
         return None
     return IndexedWheel(
         name=name,

@@ -9,6 +9,7 @@ anew with each byte. `_MeteredResponse` bounds bytes and seconds below it, where
 import ast
 import io
 import ipaddress
+import math
 import re
 import shlex
 import socket
@@ -392,9 +393,9 @@ class DirectSession(requests.Session):
         for scheme in ("http://", "https://"):
             self.mount(scheme, _MeteredAdapter(step_seconds, confinement))
 
-    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+    def merge_environment_settings(self, url: Any, *arguments: Any, **options: Any) -> Any:
         """Return the settings of a request; `no_proxy` applies to proxies of the session too."""
-        settings = super().merge_environment_settings(url, proxies, stream, verify, cert)
+        settings = super().merge_environment_settings(url, *arguments, **options)
         if settings["proxies"] and should_bypass_proxies(url, settings["proxies"].get("no_proxy")):
             settings["proxies"] = {}
         return settings
@@ -431,14 +432,14 @@ class _Meter(io.RawIOBase):
 
     def __init__(self, raw: io.RawIOBase, step_seconds: float) -> None:
         self._raw, self._seconds = raw, step_seconds
-        self._left = self._deadline = float("inf")
+        self._left = self._deadline = math.inf
 
     @contextmanager
     def step(self) -> Iterator[None]:
         self._left, self._deadline = MAX_STEP_BYTES, time.monotonic() + self._seconds
         with cancellation.on_cancel(self._disconnect):
             yield
-        self._left = self._deadline = float("inf")
+        self._left = self._deadline = math.inf
 
     def _disconnect(self) -> None:
         """End a wait of another thread: for it, the server ends the connection."""
