@@ -29,6 +29,7 @@ from support.package_index import HTML, JSON, File, PackageIndex, package_index
 from support.surveys import matching_survey
 from tfimg.cli import main
 from tfimg.core.cancellation import map_in_threads
+from tfimg.core.documents import MAX_BYTES
 from tfimg.core.errors import InvalidWheel, NetworkError
 from tfimg.index.client import (
     BUILD_INFO,
@@ -222,14 +223,16 @@ def test_sources_are_read_of_a_page_in_html(index_server: PackageIndex, index: I
     links = (
         f'<base href="/x/"><a href="thing-1.0%2Bcpu.tar.gz#sha256={DIGEST}" data-requires-python="&gt;=3.9">',
         f'<a href="http://ann:word@files.test/a@b/thing-1.1.zip?c=d#md5={DIGEST}">',
+        f'<a href="thing-1.6.tar.gz#a#sha256={DIGEST}" data-requires-python>',
         '<a href="thing-1.2.tar.gz" data-yanked>', '<a href="thing-1.3.tar.gz" data-yanked="broken">', "<a href>",
         '<link href="thing-1.4.tar.gz"><a name="thing-1.5.tar.gz">\xff',
     )  # fmt: skip
     index_server.answers["/simple/thing/"] = (200, HTML.upper(), "".join(links).encode("latin-1"))
-    first, second = index.read_project("thing").sources
+    first, second, third = index.read_project("thing").sources
     assert (first.filename, first.url) == ("thing-1.0+cpu.tar.gz", f"{index_server.url}/x/thing-1.0%2Bcpu.tar.gz")
     assert (first.sha256, first.requires_python, first.uploaded) == (DIGEST, ">=3.9", None)
     assert (second.url, second.sha256) == ("http://files.test/a@b/thing-1.1.zip?c=d", None)
+    assert (third.sha256, third.requires_python) == (None, "")
 
 
 def test_a_wheel_is_read_with_all_that_the_index_states(
@@ -383,6 +386,13 @@ def test_the_newest_minor_version_of_pages_is_read(index_server: PackageIndex, i
     page = b'{"meta": {"api-version": "1.99"}, "name": "thing", "project-status": {"status": "new"}, "files": []}'
     index_server.answers["/simple/thing/"] = (200, JSON, page)
     assert index.wheels("thing") == ()
+
+
+def test_a_page_may_be_larger_than_other_documents(index_server: PackageIndex, index: Index) -> None:
+    serve_files(index_server, {"filename": "thing-1.0.tar.gz", "url": "x"})
+    status, form, content = index_server.answers["/simple/thing/"]
+    index_server.answers["/simple/thing/"] = (status, form, content + b" " * MAX_BYTES)
+    assert len(index.read_project("thing").sources) == 1
 
 
 def test_threads_read_a_page_once_and_other_pages_meanwhile(index_server: PackageIndex, index: Index) -> None:
@@ -593,6 +603,7 @@ class _Redirecting(AnyMethod):
     """Counts down to 0 by redirects; `/to/X` redirects to X; any other number is the status."""
 
     def answer(self) -> None:
+        cast("Server", self.server).subject.append(self.path)
         target = self.path.partition("/to/")[2]
         count = self.path.rpartition("/")[2]
         if target:
@@ -609,8 +620,14 @@ class _Redirecting(AnyMethod):
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[str]:
-    with serving(_Redirecting, None) as address:
+def asked() -> list[str]:
+    """The paths that were requested elsewhere."""
+    return []
+
+
+@pytest.fixture
+def elsewhere(asked: list[str]) -> Iterator[str]:
+    with serving(_Redirecting, asked) as address:
         yield f"http://{address}"
 
 
@@ -642,12 +659,15 @@ def test_a_server_that_asks_for_a_login_or_lacks_a_page_answers(status: int, els
 
 
 @pytest.mark.parametrize("status", [400, 403, 500, 503])
-def test_a_server_that_refuses_or_fails_is_reported_without_the_password(status: int, elsewhere: str) -> None:
+def test_a_server_that_refuses_or_fails_is_asked_once_and_reported_without_the_password(
+    status: int, elsewhere: str, asked: list[str]
+) -> None:
     url = f"{elsewhere}/{status}"
     with pytest.raises(NetworkError) as caught:
         probe(url.replace("//", "//ann:hunter2@"), ca=None, proxies={}, seconds=5)
     assert caught.value.what.startswith(f"{url} refused a request: ")
     assert f"HTTP status {status}" in caught.value.what
+    assert asked == [f"/{status}"]
     assert "hunter2" not in str(caught.value)
 
 

@@ -4,6 +4,7 @@ import gzip
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -14,6 +15,7 @@ from typing import cast
 
 import pytest
 import requests
+from urllib3.exceptions import ProtocolError
 
 from support.cases import cases
 from support.http_server import AnyMethod, serving
@@ -21,10 +23,12 @@ from support.manifests import LONGEST_WAITS, Slept
 from support.messages import exactly
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import FileError, Interrupted
+from tfimg.core.failures import innermost
 from tfimg.core.retry import RetryPolicy
 from tfimg.index.client import Index, make_network_error, read_body
 from tfimg.index.network import (
     MAX_STEP_BYTES,
+    Confinement,
     DirectSession,
     HostNetwork,
     LimitExceeded,
@@ -90,7 +94,7 @@ def test_the_ca_bundle_and_netrc_are_the_named_ones_else_pip_s_and_that_of_the_h
 def test_without_a_named_bundle_it_is_the_system_s(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfimg.index.network.SYSTEM_BUNDLE", home / "ca.pem")
     network = read_host_network({"SSL_CERT_FILE": ""}, {})
-    assert (network.ca, network.netrc) == (home / "ca.pem", None), "no variable names a home"
+    assert network == HostNetwork(ca=home / "ca.pem", netrc=None, variables={}, left_out=()), "none names a home"
 
 
 def test_options_name_secrets_and_contain_none(home: Path) -> None:
@@ -423,6 +427,35 @@ def test_the_head_of_a_response_has_a_largest_size(more: int, is_read: bool) -> 
             else:
                 with pytest.raises(requests.ConnectionError, match="more than 1 MiB of headers or framing"):
                     job.result(timeout=10)
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"])
+def test_each_step_of_a_response_has_a_longest_time(first: bytes) -> None:
+    session = DirectSession(step_seconds=0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool, session:
+
+        def read() -> list[bytes]:
+            response = session.get(f"http://127.0.0.1:{server.getsockname()[1]}/", stream=True)
+            return list(read_chunks(response, 60, 1))
+
+        job = pool.submit(read)
+        with server.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(first)
+            time.sleep(0.1)
+            connection.sendall(b"OK\r\n\r\n")
+        with pytest.raises((requests.ConnectionError, ProtocolError)) as caught:
+            job.result(timeout=10)
+    limit = innermost(caught.value)
+    assert isinstance(limit, LimitExceeded)
+    assert (str(limit), limit.seconds) == ("no answer within 0.05 s", 0.05)
+
+
+def test_a_name_that_cannot_be_resolved_is_reported() -> None:
+    name = f"{'a' * 64}.test"
+    says = rf"Connection\(host='{name}', port=80\): Failed to resolve '{name}' \(encoding with 'idna' codec failed"
+    with DirectSession(confinement=Confinement()) as session, pytest.raises(requests.ConnectionError, match=says):
+        session.get(f"http://{name}/")
 
 
 def test_no_redirect_is_followed_and_no_cookie_kept(address: str) -> None:

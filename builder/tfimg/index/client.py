@@ -34,6 +34,7 @@ from pydantic import AliasPath, Field, ValidationError
 from pypi_simple import ACCEPT_JSON_PREFERRED, DistributionPackage, Link
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
 from requests.utils import get_netrc_auth
+from urllib3.connection import port_by_scheme
 from urllib3.exceptions import HTTPError
 
 from tfimg.core import documents, errors, retry
@@ -117,16 +118,18 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
     kind = response.headers.get("content-type", "").lower()
     if "json" in kind:
         page = documents.parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
-        files = [file for file in page.files if _is_wheel(file.get("filename"))]
-        others = [file for file in page.files if not str(file.get("filename")).endswith(".whl")]
-        sources = [found for file in others if (found := _parse_source(file.get("filename"), file, response.url))]
-        # Joining takes half of the time, and most addresses are whole.
-        bases = [None if "://" in str(file.get("url")) else response.url for file in files]
+        sources = [found for file in page.files if (found := _parse_source(file.get("filename"), file, response.url))]
+        read_file = DistributionPackage.from_json_data
         try:
-            listed = zip(files, bases, strict=True)
-            return [DistributionPackage.from_json_data(file, base_url=base) for file, base in listed], sources
+            wheels = [
+                # Joining takes half of the time, and most addresses are whole.
+                read_file(file, base_url=None if "://" in str(file.get("url")) else response.url)
+                for file in page.files
+                if _is_wheel(file.get("filename"))
+            ]
         except ValidationError as error:
             raise ValueError(f"a file is invalid: {documents.describe_problem(error)}") from None
+        return wheels, sources
     if "html" not in kind:
         response.close()
         raise ValueError(f"its answer is {kind or 'of no type'}")
@@ -136,8 +139,7 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
         parser.feed(read_body(response, MAX_HTML).decode(errors="replace"))
     except AssertionError as error:  # of Python's parser, for `<![`
         raise ValueError(f"its page is not HTML: {error}") from None
-    sources = [found for name, file in parser.others if (found := _parse_source(name, file, response.url))]
-    return [DistributionPackage.from_link(link) for link in parser.links], sources
+    return [DistributionPackage.from_link(link) for link in parser.links], parser.sources
 
 
 def _is_wheel(name: object) -> bool:
@@ -158,7 +160,7 @@ def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArc
         return None
     moment = parse_time(str(file.get("upload-time")))
     python, hashes, size = file.get("requires-python"), file.get("hashes"), file.get("size")
-    sha256 = str(hashes.get("sha256")) if isinstance(hashes, dict) else ""
+    sha256 = str(hashes.get("sha256") if isinstance(hashes, dict) else None)
     return SourceArchive(
         name=project,
         version=version,
@@ -186,22 +188,30 @@ class _Links(HTMLParser):
         super().__init__()
         self.base = base
         self.links: list[Link] = []
-        self.others: list[tuple[str, dict[str, Any]]] = []
+        self.sources: list[SourceArchive] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
         if tag not in ("a", "base") or "href" not in attributes:
             return
-        url = urljoin(self.base, str(attributes["href"]))
-        name = unquote(urlsplit(url).path.rpartition("/")[2])
+        address = str(attributes["href"])
+        url = urljoin(self.base, address)
+        parts = urlsplit(url)
+        name = unquote(parts.path.rpartition("/")[2])
         if tag == "base":
             self.base = url
         elif _is_wheel(name):
             self.links.append(Link(name, url, attributes))
         else:
-            algorithm, _, digest = url.partition("#")[2].partition("=")
-            stated = {"yanked": "data-yanked" in attributes, "requires-python": attributes.get("data-requires-python")}
-            self.others.append((name, {"url": url, "hashes": {algorithm: digest}, **stated}))
+            algorithm, _, digest = parts.fragment.partition("=")
+            file = {
+                "url": address,
+                "hashes": {algorithm: digest},
+                "yanked": "data-yanked" in attributes,
+                "requires-python": attributes.get("data-requires-python"),
+            }
+            if source := _parse_source(name, file, self.base):
+                self.sources.append(source)
 
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
@@ -389,7 +399,7 @@ class Index:
         self._retries = retry.RetryPolicy(attempts=attempts)
         self._timeout = timeout
         self._pages: dict[str, ProjectPage] = {}
-        self._requires: dict[str, tuple[str, ...]] = {}
+        self._metadata: dict[str, WheelMetadata] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
@@ -442,10 +452,10 @@ class Index:
         Without `build`, it is read once.
         """
         if build:
-            return self._read_metadata(wheel, build=True)
-        if wheel.url not in self._requires:
-            self._requires[wheel.url] = self._read_metadata(wheel, build=False).requires
-        return WheelMetadata(requires=self._requires[wheel.url], build=None)
+            return self._read_metadata(wheel, build=build)
+        if wheel.url not in self._metadata:
+            self._metadata[wheel.url] = self._read_metadata(wheel, build=build)
+        return self._metadata[wheel.url]
 
     def _read_metadata(self, wheel: IndexedWheel, *, build: bool) -> WheelMetadata:
         try:
@@ -570,4 +580,4 @@ def _without_credentials(url: str) -> str:
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, parts.port or port_by_scheme.get(parts.scheme)
