@@ -316,7 +316,9 @@ def test_the_markers_of_a_requirement_are_those_of_cpython_on_linux() -> None:
         "platform_python_implementation": "CPython", "extra": "gpu",
     }  # fmt: skip
     requires = [f"{name.replace('_', '-')}; {name} == '{value}'" for name, value in markers.items()]
-    found = select_requirements(requires, make_environment("3.11", "aarch64", extra="gpu"))
+    environment = make_environment("3.11", "aarch64", extra="gpu")
+    assert environment == markers
+    found = select_requirements(requires, environment)
     assert list(found) == [name.replace("_", "-") for name in markers]
 
 

@@ -197,7 +197,7 @@ def test_settings_that_pip_cannot_read_are_an_error_and_not_none(
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        ("echo out; echo 'err  or.' >&2; exit 1", "err or"),
+        ("echo out; echo 'no  file X.' >&2; exit 1", "no file X"),
         ("echo out; exit 1", "out"),
         ("exit 3", "it ended with 3"),
         ("printf '%400s' | tr ' ' x >&2; exit 1", f"{'x' * 300}…"),
