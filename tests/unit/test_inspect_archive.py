@@ -24,12 +24,22 @@ from support.memory_engine import FakeEngine, stored_image
 from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.oci_images import archive, put_image, put_index
-from support.signing import OURS
+from support.signing import OURS, THEIRS
 from support.statements import NOW, ON_GPU, make_promotion, make_statements
 from tfimg.attestations.attach import attach
 from tfimg.attestations.policy import Policy
 from tfimg.attestations.verify import verify
-from tfimg.core.errors import DiskSpaceError, FileError, NetworkError, NotInRegistry, TamperedError, UnsignedError
+from tfimg.core.errors import (
+    DiskSpaceError,
+    FileError,
+    InvalidKey,
+    NetworkError,
+    NotInRegistry,
+    PolicyViolation,
+    TamperedError,
+    UnsignedError,
+    UsageError,
+)
 from tfimg.inspect.archive import (
     ImageLayout,
     LayoutFile,
@@ -37,8 +47,9 @@ from tfimg.inspect.archive import (
     collect_image,
     load_layout,
     save_layout,
+    select_keys,
     verify_layout,
-)  # fmt: skip
+)
 from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of, open_image
 from tfimg.registry.reference import parse_reference
 
@@ -704,6 +715,51 @@ def test_keys_have_a_largest_size_and_number(saved: Saved) -> None:
     with pytest.raises(TamperedError, match=exactly(message)):
         _ = layout.keys
     assert len(saved.change({f"keys/{number}.pub": b"" for number in (*range(101), "x")}).keys) == 100
+
+
+GET_KEY = (
+    "Get the publisher's key, or its fingerprint, in another way. Name it with --public-key FILE or "
+    "--fingerprint SHA256:…."
+)
+
+
+def test_a_layout_is_verified_with_its_wanted_keys_and_the_named_ones(saved: Saved) -> None:
+    ours, theirs = OURS.verifying_key, THEIRS.verifying_key
+    layout = LayoutRegistry(saved.path)
+    assert select_keys(layout, [ours.identifier], [theirs]) == (ours, theirs)
+    assert select_keys(layout, [], [theirs]) == (theirs,)
+    message = (
+        f"{saved.path} contains no key {theirs.identifier}; it contains {ours.identifier}. Compare the fingerprint "
+        "with the publisher's, character by character; or name the key's file with --public-key."
+    )
+    with pytest.raises(InvalidKey, match=exactly(message)):
+        select_keys(layout, [theirs.identifier, ours.identifier], [])
+    message = (
+        f"No key is named. {saved.path} contains {ours.identifier}, and that proves nothing: anyone who changed it "
+        f"could have added a key. {GET_KEY}"
+    )
+    with pytest.raises(UsageError, match=exactly(message)):
+        select_keys(layout, [], [])
+    (name,) = layout.keys
+    layout = saved.change({f"keys/{name}": None})
+    with pytest.raises(InvalidKey, match=r"contains no key SHA256:a, SHA256:b; it contains none\. "):
+        select_keys(layout, ["SHA256:b", "SHA256:a"], [ours])
+    message = f"No key is named. Only attestations that a trusted key signed count. {GET_KEY}"
+    with pytest.raises(UsageError, match=exactly(message)):
+        select_keys(layout, [], [])
+    layout = saved.change({"keys/x.pub": b"no key"})
+    with pytest.raises(InvalidKey, match=f"x.pub of {saved.path}"):
+        select_keys(layout, [], [ours])
+
+
+def test_a_name_that_nothing_signed_is_refused(saved: Saved) -> None:
+    layout = saved.change_index(annotations={"org.opencontainers.image.ref.name": "2.99"})
+    message = (
+        f"{saved.path} names its image without a repository:2.99, but signed promotions name it {NAME}. Anyone could "
+        "have changed the name in it. Name the image yourself with --as NAME:TAG."
+    )
+    with pytest.raises(PolicyViolation, match=exactly(message)):
+        verify_layout(layout, KEYS, Policy(), now=NOW)
 
 
 def test_an_index_has_a_largest_number_of_manifests(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
