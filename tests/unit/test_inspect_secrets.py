@@ -450,6 +450,7 @@ def test_buildkits_attestation_and_data_in_a_descriptor_are_searched() -> None:
     assert finding.path == "predicate.buildDefinition.args.build-arg:TOKEN"
     data = {"config": {"data": base64.b64encode(HOST.encode()).decode()}}
     assert traces(scan(x=data)) == [("configuration", "config.data", "index")]
+    assert scan(x={"config": {"data": "it is not base64: é"}}) == ()
 
 
 def test_text_beside_a_documents_values_is_searched() -> None:

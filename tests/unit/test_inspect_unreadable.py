@@ -310,7 +310,10 @@ def test_a_decompression_bomb_ends_at_the_limit(pack: Callable[[bytes], bytes]) 
 def test_the_files_of_an_image_are_counted() -> None:
     assert read(iter([header(b"a") * 11]), members=10) == ["it has more than 10 files"]
     assert read(iter([header(b"a") * 10]), members=10) == []
-    assert "1 MiB" in read(iter([header(b"a" * 100) * 11_000]), names_bytes=1 << 20)[0]
+    assert read(iter([header(b"a" * 64) * 32]), names_bytes=2048) == []
+    assert read(iter([header(b"a" * 64) * 33]), names_bytes=2048) == ["names of its files take more than 0 MiB"]
+    reasons = read(iter([header(b"a" * 100) * 11_000]), names_bytes=1 << 20)
+    assert reasons == ["names of its files take more than 1 MiB"]
 
 
 def test_a_budget_ends_beyond_its_limits() -> None:
