@@ -151,7 +151,7 @@ def function_of(mutant: str) -> str:
 
 def describe_mutant(mutant: str, file: Path) -> tuple[str, ...]:
     """What `equivalents.txt` names a mutant by: function and changed lines, as numbers move when code does."""
-    function = function_of(mutant).replace(".x_", ".").replace("xǁ", "").replace("ǁ", ".")
+    function = function_of(mutant).replace(".x_", ".").replace(".xǁ", ".").replace("ǁ", ".")
     lines = get_diff_for_mutant(mutant, path=file).splitlines()
     changed = [line for line in lines if line[:1] in {"-", "+"} and not line.startswith(("---", "+++"))]
     return (function, *(f"{line[0]} {line[1:].strip()}" for line in changed))
