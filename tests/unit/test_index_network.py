@@ -30,6 +30,7 @@ from tfimg.index.network import (
     MAX_STEP_BYTES,
     Confinement,
     DirectSession,
+    ForbiddenAddress,
     HostNetwork,
     LimitExceeded,
     Place,
@@ -456,6 +457,15 @@ def test_a_name_that_cannot_be_resolved_is_reported() -> None:
     says = rf"Connection\(host='{name}', port=80\): Failed to resolve '{name}' \(encoding with 'idna' codec failed"
     with DirectSession(confinement=Confinement()) as session, pytest.raises(requests.ConnectionError, match=says):
         session.get(f"http://{name}/")
+
+
+def test_behind_a_proxy_a_confinement_judges_names(address: str) -> None:
+    with DirectSession(confinement=Confinement()) as session:
+        session.proxies["http"] = address
+        session.get("http://registry.example/")
+        with pytest.raises(ForbiddenAddress, match=exactly("printer.local, an address of a private network")):
+            session.get("http://printer.local/")
+        session.get("http://other.example/")
 
 
 def test_no_redirect_is_followed_and_no_cookie_kept(address: str) -> None:
