@@ -52,12 +52,13 @@ def select_tests(packages: Sequence[str]) -> list[str]:
     if set(packages) == set(PACKAGES):
         return ["tests/unit", "tests/repository"]
     commands = ("offline", "proofs", "publish", "renew", "load_attacks", "lock_fix", "audit")
-    names = (*packages, *(f"cli_{command}" for command in commands), "publish_faults")
+    # Registries are reached by `tfimg.index.network`: where they may point is tested with them.
+    names = (*packages, *(f"cli_{command}" for command in commands), "publish_faults", "registry_access")
     files = [file for folder in ("unit", "repository") for file in sorted(ROOT.glob(f"tests/{folder}/test_*.py"))]
     return [str(file.relative_to(ROOT)) for file in files if any(name in file.name for name in names)]
 
 
-def copy_checkout(work: Path, tests: Sequence[str]) -> None:
+def copy_checkout(work: Path, tests: Sequence[str], packages: Sequence[str] = PACKAGES) -> None:
     """Copy what git knows of the checkout; mutmut finds modules only below a folder named `src`."""
     listing = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split("\0")
@@ -69,7 +70,7 @@ def copy_checkout(work: Path, tests: Sequence[str]) -> None:
     others = sorted({path.name for path in work.iterdir()} - {"src", "tests", "pyproject.toml"})
     with (work / "pyproject.toml").open("a") as file:
         file.write(f"{SETTINGS.read_text()}also_copy = {json.dumps(others)}\n")
-        file.write(f"only_mutate = {json.dumps([f'src/tfimg/{package}/*' for package in PACKAGES])}\n")
+        file.write(f"only_mutate = {json.dumps([f'src/tfimg/{package}/*' for package in packages])}\n")
         file.write(f"pytest_add_cli_args_test_selection = {json.dumps(tests)}\n")
 
 
@@ -150,7 +151,7 @@ def function_of(mutant: str) -> str:
 
 def describe_mutant(mutant: str, file: Path) -> tuple[str, ...]:
     """What `equivalents.txt` names a mutant by: function and changed lines, as numbers move when code does."""
-    function = function_of(mutant).replace(".x_", ".").replace("xǁ", "").replace("ǁ", ".")
+    function = function_of(mutant).replace(".x_", ".").replace(".xǁ", ".").replace("ǁ", ".")
     lines = get_diff_for_mutant(mutant, path=file).splitlines()
     changed = [line for line in lines if line[:1] in {"-", "+"} and not line.startswith(("---", "+++"))]
     return (function, *(f"{line[0]} {line[1:].strip()}" for line in changed))
@@ -198,7 +199,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tfimg-mutation-") as work:
-        copy_checkout(Path(work), select_tests(options.packages))
+        copy_checkout(Path(work), select_tests(options.packages), options.packages)
         with chdir(work):
             reset_config()
             files = name_mutants(options.packages)

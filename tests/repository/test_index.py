@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import socket
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -12,23 +15,35 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import requests
+from packaging.specifiers import SpecifierSet
+from packaging.tags import parse_tag
 from packaging.version import Version
 
 from support.cases import cases
 from support.cli import CliResult
 from support.http_server import AnyMethod, Server, serving
 from support.matrix_edits import GOOD
+from support.messages import exactly
 from support.package_index import HTML, JSON, File, PackageIndex, package_index
 from support.surveys import matching_survey
 from tfimg.cli import main
 from tfimg.core.cancellation import map_in_threads
-from tfimg.core.errors import NetworkError
+from tfimg.core.documents import MAX_BYTES
+from tfimg.core.errors import InvalidWheel, NetworkError
 from tfimg.index.client import (
     BUILD_INFO,
     MAX_SOURCE,
+    MAX_WHEEL,
     Index,
     IndexedWheel,
+    ProjectPage,
+    SourceArchive,
+    WheelMetadata,
     make_environment,
+    parse_build_info,
+    probe,
+    read_file_requires,
     select_requirements,
 )
 from tfimg.matrix.load import parse_matrix
@@ -68,6 +83,15 @@ def archive(requires: tuple[str, ...], build: Mapping[str, Any] | None, *, balla
 def metadata(requires: tuple[str, ...]) -> str:
     lines = [f"Requires-Dist: {one}\n" for one in requires]
     return "".join(["Metadata-Version: 2.1\nName: tensorflow\nVersion: 1\n", *lines])
+
+
+def zip_of(**members: str) -> bytes:
+    """An archive of members by name; of `metadata` and `build` by the names that wheels give them."""
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
+        for name, text in members.items():
+            wheel.writestr({"metadata": "x.dist-info/METADATA", "build": BUILD_INFO}.get(name, name), text)
+    return content.getvalue()
 
 
 @pytest.fixture
@@ -127,20 +151,133 @@ def test_links_are_read_as_servers_write_them(link: str, index_server: PackageIn
     assert wheel.url.startswith(f"{index_server.url}/files/thing-1.0")
 
 
-def test_a_source_is_read_with_its_day_its_size_its_hash_and_its_pythons(
-    index_server: PackageIndex, index: Index
-) -> None:
-    stated = {"upload-time": "2024-03-08T23:59:59Z", "size": 700, "requires-python": ">=3.9"}
-    files = [
-        {"filename": "thing-1.0.tar.gz", "url": "a", "hashes": {"md5": "0" * 32, "sha256": "0a" * 32}, **stated},
-        {"filename": "thing-1.1.tar.gz", "url": "b", "size": -1, "hashes": {"sha256": "0A" * 32}, "requires-python": 3},
-    ]
+DIGEST = "0a" * 32
+
+
+def serve_files(index_server: PackageIndex, *files: Mapping[str, object]) -> None:
+    """Answer the project `thing` with a page of these files."""
     page = {"meta": {"api-version": "1.1"}, "name": "thing", "files": files}
     index_server.answers["/simple/thing/"] = (200, JSON, json.dumps(page).encode())
-    first, second = index.read_project("thing").sources
-    assert (str(first.version), first.uploaded, first.max_size) == ("1.0", date(2024, 3, 8), 700)
-    assert (first.sha256, first.requires_python) == ("0a" * 32, ">=3.9")
-    assert (second.uploaded, second.max_size, second.sha256, second.requires_python) == (None, MAX_SOURCE, None, None)
+
+
+@pytest.fixture
+def in_kiribati(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put this machine 14 hours before UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC-14")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_a_source_is_read_with_its_day_its_size_its_hash_and_its_pythons(
+    index_server: PackageIndex, index: Index, in_kiribati: None
+) -> None:
+    stated = {"upload-time": "2024-03-09T01:00:00+02:00", "size": 700, "requires-python": ">=3.9", "yanked": False}
+    serve_files(
+        index_server,
+        {"filename": "thing-1.0.tar.gz", "url": "a", "hashes": {"md5": "0" * 32, "sha256": DIGEST}, **stated},
+        {"filename": "Thing-1.1.zip", "url": "b", "size": -1, "hashes": {"sha256": "0A" * 32}, "requires-python": 3},
+    )
+    assert index.read_project("thing").sources == (
+        SourceArchive(
+            name="thing", version=Version("1.0"), filename="thing-1.0.tar.gz", url=f"{index_server.url}/simple/thing/a",
+            sha256=DIGEST, max_size=700, uploaded=date(2024, 3, 8), requires_python=">=3.9",
+        ),
+        SourceArchive(
+            name="thing", version=Version("1.1"), filename="Thing-1.1.zip", url=f"{index_server.url}/simple/thing/b",
+            sha256=None, max_size=MAX_SOURCE, uploaded=None, requires_python=None,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"size": 0}, MAX_SOURCE),
+        ({"size": 1}, 1),
+        ({"size": MAX_SOURCE}, MAX_SOURCE),
+        ({"size": MAX_SOURCE + 1}, MAX_SOURCE),
+        ({"size": "7", "hashes": [], "upload-time": "yesterday"}, MAX_SOURCE),
+        ({"filename": f"thing-{'1' * 187}.tar.gz"}, MAX_SOURCE),
+        ({"filename": f"thing-{'1' * 188}.tar.gz"}, None),
+        ({"filename": "thing.tar.gz"}, None),
+        ({"filename": "thing-new.tar.gz"}, None),
+        ({"filename": "other-1.0.tar.gz"}, None),
+        ({"filename": 7}, None),
+        ({"yanked": True}, None),
+        ({"yanked": "it is broken"}, None),
+        ({"url": 7}, None),
+        ({"url": None}, None),
+        ({"url": "http://[::1"}, None),
+    ],
+)
+def test_a_source_has_a_largest_size_and_what_is_none_of_the_project_is_left_out(
+    changes: Mapping[str, object], size: int | None, index_server: PackageIndex, index: Index
+) -> None:
+    serve_files(index_server, {"filename": "thing-1.0.tar.gz", "url": "http://h/x", **changes})
+    assert [source.max_size for source in index.read_project("thing").sources] == [size] * (size is not None)
+
+
+def test_sources_are_read_of_a_page_in_html(index_server: PackageIndex, index: Index) -> None:
+    links = (
+        f'<base href="/x/"><a href="thing-1.0%2Bcpu.tar.gz#sha256={DIGEST}" data-requires-python="&gt;=3.9">',
+        f'<a href="http://ann:word@files.test/a@b/thing-1.1.zip?c=d#md5={DIGEST}">',
+        f'<a href="thing-1.6.tar.gz#a#sha256={DIGEST}" data-requires-python>',
+        '<a href="thing-1.2.tar.gz" data-yanked>', '<a href="thing-1.3.tar.gz" data-yanked="broken">', "<a href>",
+        '<link href="thing-1.4.tar.gz"><a name="thing-1.5.tar.gz">\xff',
+    )  # fmt: skip
+    index_server.answers["/simple/thing/"] = (200, HTML.upper(), "".join(links).encode("latin-1"))
+    first, second, third = index.read_project("thing").sources
+    assert (first.filename, first.url) == ("thing-1.0+cpu.tar.gz", f"{index_server.url}/x/thing-1.0%2Bcpu.tar.gz")
+    assert (first.sha256, first.requires_python, first.uploaded) == (DIGEST, ">=3.9", None)
+    assert (second.url, second.sha256) == ("http://files.test/a@b/thing-1.1.zip?c=d", None)
+    assert (third.sha256, third.requires_python) == (None, "")
+
+
+def test_a_wheel_is_read_with_all_that_the_index_states(
+    index_server: PackageIndex, index: Index, in_kiribati: None
+) -> None:
+    name = "Thing-1.0+cpu-2fix-cp310.cp311-abi3-manylinux_2_17_aarch64.whl"
+    stated = {"upload-time": "2024-03-09T01:00:00+02:00", "size": 700, "requires-python": ">=3.9"}
+    serve_files(
+        index_server,
+        {"filename": name, "url": f"http://ann:word@h/a@b/{name}", "hashes": {"sha256": DIGEST}, **stated},
+        {"filename": "thing-1.1-py3-none-any.whl", "url": "b", "hashes": {}, "yanked": "broken", "core-metadata": True},
+        {"filename": "other-1.1-py3-none-any.whl", "url": "c", "hashes": {}},
+    )
+    page = index.read_project("thing")
+    assert page == ProjectPage(
+        exists=True,
+        wheels=(
+            IndexedWheel(
+                name="thing", version=Version("1.0+cpu"), filename=name, url=f"http://h/a@b/{name}", sha256=DIGEST,
+                tags=parse_tag("cp310.cp311-abi3-manylinux_2_17_aarch64"), max_size=700, uploaded=date(2024, 3, 8),
+                is_yanked=False, has_metadata=False, requires_python=">=3.9",
+            ),
+            IndexedWheel(
+                name="thing", version=Version("1.1"), filename="thing-1.1-py3-none-any.whl", sha256=None,
+                url=f"{index_server.url}/simple/thing/b", tags=parse_tag("py3-none-any"), max_size=MAX_WHEEL,
+                uploaded=None, is_yanked=True, has_metadata=True, requires_python=None,
+            ),
+        ),
+        sources=(),
+    )  # fmt: skip
+    assert index.wheels("thing") == page.wheels[:1]
+    assert (page.wheels[0].pythons, page.wheels[0].processors) == (("3.10", "3.11"), {"aarch64"})
+
+
+def test_a_project_that_an_index_lacks_has_no_files(index_server: PackageIndex, index: Index) -> None:
+    assert index.read_project("thing") == ProjectPage(exists=False, wheels=(), sources=())
+    index_server.files["thing"] = []
+    assert Index(f"{index_server.url}/simple").read_project("thing") == ProjectPage(exists=True)
+
+
+def test_a_size_beyond_the_largest_is_not_believed(index_server: PackageIndex, index: Index) -> None:
+    for size in (MAX_WHEEL, MAX_WHEEL + 1):
+        file = {"filename": f"thing-{size}-py3-none-any.whl", "url": "x", "hashes": {}, "size": size}
+        serve_files(index_server, file)
+        assert only(Index(f"{index_server.url}/simple").wheels("thing")).max_size == MAX_WHEEL
 
 
 def test_the_wheel_of_a_lock_is_the_one_with_its_hash_else_those_without_one(
@@ -179,17 +316,33 @@ def test_the_markers_of_a_requirement_are_those_of_cpython_on_linux() -> None:
         "platform_python_implementation": "CPython", "extra": "gpu",
     }  # fmt: skip
     requires = [f"{name.replace('_', '-')}; {name} == '{value}'" for name, value in markers.items()]
-    found = select_requirements(requires, make_environment("3.11", "aarch64", extra="gpu"))
+    environment = make_environment("3.11", "aarch64", extra="gpu")
+    assert environment == markers
+    found = select_requirements(requires, environment)
     assert list(found) == [name.replace("_", "-") for name in markers]
+
+
+def test_requirements_of_an_environment_are_combined_by_package() -> None:
+    requires = ["Six>=1", "typing_extensions", "six<2; python_version == '3.11'", "six<1.5; python_version < '3.11'"]
+    requires += ["six!=1.7; extra == 'gpu'", "numpy; extra == 'gpu'"]
+    found = select_requirements(requires, make_environment("3.11", "x86_64"))
+    assert found == {"six": SpecifierSet(">=1,<2"), "typing-extensions": SpecifierSet()}
+
+
+WINDOWS = "thing-1.0-cp311-cp311-win_amd64.whl"
+MACOS = "thing-1.0-cp311-cp311-macosx_11_0_arm64.whl"
+SOURCE = "thing-1.0.tar.gz"
 
 
 @pytest.mark.parametrize(
     ("names", "systems"),
     [
-        (["thing-1.0-cp311-cp311-win_amd64.whl", "thing-1.0-cp311-cp311-macosx_11_0_arm64.whl"], "Windows and macOS"),
-        (["thing-1.0-cp311-cp311-win_amd64.whl", "thing-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"], ""),
-        (["thing-1.0-cp311-cp311-win_amd64.whl", "thing-1.0.tar.gz"], ""),
-        (["thing-1.0.tar.gz"], ""),
+        ([WINDOWS, MACOS, "thing-1.0-cp39-cp39-win32.whl"], "Windows and macOS"),
+        ([WINDOWS, "thing-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"], ""),
+        ([WINDOWS, "thing-1.0-py3-none-any.whl"], ""),
+        ([WINDOWS, SOURCE], ""),
+        ([SOURCE], ""),
+        ([], ""),
     ],
 )
 def test_the_systems_that_a_project_is_for_are_named(
@@ -197,6 +350,29 @@ def test_the_systems_that_a_project_is_for_are_named(
 ) -> None:
     index_server.files["thing"] = [File(name) for name in names]
     assert index.list_systems("thing", None) == systems
+
+
+def test_the_systems_are_those_of_the_version_and_sources_may_be_left_out(
+    index_server: PackageIndex, index: Index
+) -> None:
+    index_server.files["thing"] = [
+        File(name) for name in (WINDOWS, SOURCE, "thing-2.0-cp311-cp311-macosx_11_0_arm64.whl")
+    ]
+    given = [(None, False), (Version("1.0"), False), (Version("1.0"), True), (Version("2.0"), False)]
+    assert [index.list_systems("thing", version, with_source=with_source) for version, with_source in given] == [
+        "", "", "Windows", "macOS",
+    ]  # fmt: skip
+    assert (index.list_systems("thing", None, with_source=True), index.list_systems("thing", Version("3"))) == (
+        "Windows and macOS", "",
+    )  # fmt: skip
+
+
+def test_an_index_states_no_times_if_no_wheel_has_one(index_server: PackageIndex, index: Index) -> None:
+    files = [File(WINDOWS, uploaded=None), File(MACOS, uploaded=None)]
+    index_server.files.update({"none": [], "thing": files})
+    assert [index.states_no_times(name) for name in ("none", "missing", "thing")] == [False, False, True]
+    files[1].uploaded = "2024-03-08T23:59:59Z"
+    assert not Index(f"{index_server.url}/simple").states_no_times("thing")
 
 
 @pytest.mark.parametrize(("abis", "is_read"), [(16, True), (17, False)])
@@ -212,6 +388,13 @@ def test_the_newest_minor_version_of_pages_is_read(index_server: PackageIndex, i
     page = b'{"meta": {"api-version": "1.99"}, "name": "thing", "project-status": {"status": "new"}, "files": []}'
     index_server.answers["/simple/thing/"] = (200, JSON, page)
     assert index.wheels("thing") == ()
+
+
+def test_a_page_may_be_larger_than_other_documents(index_server: PackageIndex, index: Index) -> None:
+    serve_files(index_server, {"filename": "thing-1.0.tar.gz", "url": "x"})
+    status, form, content = index_server.answers["/simple/thing/"]
+    index_server.answers["/simple/thing/"] = (status, form, content + b" " * MAX_BYTES)
+    assert len(index.read_project("thing").sources) == 1
 
 
 def test_threads_read_a_page_once_and_other_pages_meanwhile(index_server: PackageIndex, index: Index) -> None:
@@ -259,6 +442,70 @@ def test_metadata_is_beside_the_wheel_whatever_its_address_has(index_server: Pac
     assert index.read_metadata(wheel, build=False).requires == ("numpy",)
 
 
+def test_requirements_of_a_wheel_are_read_once_and_its_build_each_time(
+    index_server: PackageIndex, index: Index
+) -> None:
+    index_server.files["tensorflow"] = [File(NAME, archive(("numpy",), BUILD), metadata=metadata(("keras",)))]
+    wheel = only(index.wheels("tensorflow"))
+    before = len(index_server.requested)
+    for _ in range(2):
+        assert index.read_metadata(wheel, build=False) == WheelMetadata(requires=("keras",), build=None)
+    assert index_server.requested[before:] == [f"/files/{NAME}.metadata"]
+    assert index.read_metadata(wheel, build=True) == WheelMetadata(requires=("numpy",), build=BUILD)
+
+
+def test_the_metadata_of_a_wheel_has_a_largest_size(
+    index_server: PackageIndex, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_server.files["tensorflow"] = [File(NAME, archive(("numpy",), None))]
+    wheel, size = only(index.wheels("tensorflow")), len(metadata(("numpy",)))
+    monkeypatch.setattr("tfimg.index.client.MAX_METADATA", size - 1)
+    says = rf"tensorflow-1\.dist-info/METADATA has more than {size - 1} bytes\. "
+    with pytest.raises(NetworkError, match=says):
+        index.read_metadata(wheel, build=False)
+    monkeypatch.setattr("tfimg.index.client.MAX_METADATA", size)
+    assert index.read_metadata(wheel, build=False).requires == ("numpy",)
+
+
+def test_the_requirements_of_a_wheel_on_disk_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "thing-1.0-py3-none-any.whl"
+    file.write_bytes(archive(("numpy<2", "keras>=3.*"), None))
+    assert read_file_requires(file) == ("numpy<2", "keras>=3")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"no archive", "File is not a zip file"),
+        (zip_of(readme="no wheel"), "it holds no METADATA"),
+        (zip_of(metadata="Please log in"), "it is not a METADATA file"),
+        (zip_of(metadata=f"{metadata(())}Requires-Dist: \x01{'x' * 400}"), r"Expected package name at the start"),
+    ],
+)
+def test_a_wheel_on_disk_without_metadata_is_named(content: bytes, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "thing-1.0-py3-none-any.whl"
+    file.write_bytes(content)
+    with pytest.raises(InvalidWheel) as caught:
+        read_file_requires(file)
+    assert caught.value.what.startswith(f"{file.name} has no metadata that can be read: {reason}")
+    assert caught.value.next_step == "Copy, download or build it again."
+    assert caught.value.what.replace("\n", "").isprintable()
+    assert len(caught.value.what) < 450
+
+
+@pytest.mark.parametrize(
+    ("text", "build"),
+    [
+        ("other = {'a': 1}\nbuild_info = {'b': [\"c\"], 'd': True}\nbuild_info = {}", {"b": ["c"], "d": True}),
+        ("if True:\n  build_info = collections.OrderedDict([('a', 7)])", {"a": 7}),
+        ("build_info = dict({})", {}),
+        ("build_info.x = {'a': 1}\na.build_info = {'b': 1}\nbuild_info = {'c': 1}", {"c": 1}),
+    ],
+)
+def test_build_information_is_the_first_literal_of_its_name(text: str, build: Mapping[str, object]) -> None:
+    assert parse_build_info(text) == build
+
+
 def test_of_a_big_wheel_only_the_end_is_fetched(index_server: PackageIndex, index: Index) -> None:
     content = archive(("numpy<2", "keras>=3"), BUILD, ballast=4_000_000)
     index_server.files["tensorflow"] = [File(NAME, content, metadata=metadata(("not taken",)))]
@@ -277,14 +524,6 @@ def test_a_wheel_may_have_no_build_information_and_require_nothing(
     assert (facts.requires, facts.build) == (requires, None)
 
 
-def damaged_wheel(**members: str) -> bytes:
-    content = BytesIO()
-    with zipfile.ZipFile(content, "w") as wheel:
-        for name, text in members.items():
-            wheel.writestr({"metadata": "x.dist-info/METADATA", "build": BUILD_INFO}.get(name, name), text)
-    return content.getvalue()
-
-
 FINE = metadata(())
 LOGIN = b"<html><body>Please log in</body></html>"
 
@@ -295,12 +534,12 @@ LOGIN = b"<html><body>Please log in</body></html>"
         (os.urandom(5000), "File is not a zip file"),
         (LOGIN, "File is not a zip file"),
         (archive(("numpy",), BUILD)[:-30], "File is not a zip file"),
-        (damaged_wheel(readme="no wheel"), "it holds no METADATA"),
-        (damaged_wheel(metadata="Please log in"), "it is not a METADATA file"),
-        (damaged_wheel(metadata=FINE, build="build_info = ("), f"{BUILD_INFO} assigns no build_info"),
-        (damaged_wheel(metadata=FINE, build="build_info = 7"), f"{BUILD_INFO} assigns no build_info"),
-        (damaged_wheel(metadata=FINE, build="other = {}"), f"{BUILD_INFO} assigns no build_info"),
-        (damaged_wheel(metadata=FINE, build="build_info = read()"), "malformed node or string"),
+        (zip_of(readme="no wheel"), "it holds no METADATA"),
+        (zip_of(metadata="Please log in"), "it is not a METADATA file"),
+        (zip_of(metadata=FINE, build="build_info = ("), f"{BUILD_INFO} assigns no build_info"),
+        (zip_of(metadata=FINE, build="build_info = 7"), f"{BUILD_INFO} assigns no build_info"),
+        (zip_of(metadata=FINE, build="other = {}"), f"{BUILD_INFO} assigns no build_info"),
+        (zip_of(metadata=FINE, build="build_info = read()"), "malformed node or string"),
     ],
     ids=["noise", "page", "cut", "empty", "not-metadata", "not-python", "number", "other", "call"],
 )
@@ -360,6 +599,89 @@ def test_an_address_that_is_not_valid_is_reported_without_its_password(url: str)
     with pytest.raises(NetworkError, match=r"^Cannot read (anything|the wheels of \w+) from ") as caught:
         Index(url, attempts=1).wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
+
+
+class _Redirecting(AnyMethod):
+    """Counts down to 0 by redirects; `/to/X` redirects to X; any other number is the status."""
+
+    def answer(self) -> None:
+        cast("Server", self.server).subject.append(self.path)
+        target = self.path.partition("/to/")[2]
+        count = self.path.rpartition("/")[2]
+        if target:
+            self.reply(302, {"Location": target}, b"")
+        elif count in "54321":
+            self.reply(307, {"Location": f"{int(count) - 1}"}, b"")
+        elif count == "6":
+            self.reply(301, {"Location": "/5"}, b"")
+        elif count == "0":
+            sent = {name: self.headers[name] for name in ("Authorization", "Own", "Host")}
+            self.reply(200, {}, json.dumps(sent).encode())
+        else:
+            self.reply(int(count), {}, b"")
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    """The paths that were requested elsewhere."""
+    return []
+
+
+@pytest.fixture
+def elsewhere(asked: list[str]) -> Iterator[str]:
+    with serving(_Redirecting, asked) as address:
+        yield f"http://{address}"
+
+
+def test_a_request_is_sent_on_at_most_five_times_with_its_headers(elsewhere: str) -> None:
+    index = Index(f"{elsewhere.replace('//', '//ann:word@')}/simple/", attempts=1)
+    assert index.url == f"{elsewhere}/simple"
+    host = elsewhere.partition("//")[2]
+    sent = {"Authorization": "Basic YW5uOndvcmQ=", "Own": "x", "Host": host}
+    assert json.loads(index.get(f"{elsewhere}/5", {"Own": "x"}).raw.read()) == sent
+    with pytest.raises(ValueError, match=exactly("it redirects more than 5 times")):
+        index.get(f"{elsewhere}/6")
+
+
+@pytest.mark.parametrize("target", ["ftp://h/x", "file:///x", "data:,x"])
+def test_a_request_is_sent_on_to_http_only(target: str, elsewhere: str) -> None:
+    with pytest.raises(ValueError, match=exactly(f"it names {target}, which is not reached by http")):
+        Index(elsewhere).get(f"{elsewhere}/to/{target}")
+
+
+def test_an_index_without_tls_may_lead_to_one_with_it(elsewhere: str) -> None:
+    with pytest.raises(requests.ConnectionError, match="port=9"):
+        Index(elsewhere, attempts=1).get(f"{elsewhere}/to/https://127.0.0.1:9/x")
+
+
+@pytest.mark.parametrize("status", [0, 401, 404])
+def test_a_server_that_asks_for_a_login_or_lacks_a_page_answers(status: int, elsewhere: str) -> None:
+    probe(f"{elsewhere}/{status}", ca=None, proxies={}, seconds=5)
+    probe(f"http://other.test/{status}", ca=None, proxies={"http": elsewhere}, seconds=5)
+
+
+@pytest.mark.parametrize("status", [400, 403, 500, 503])
+def test_a_server_that_refuses_or_fails_is_asked_once_and_reported_without_the_password(
+    status: int, elsewhere: str, asked: list[str]
+) -> None:
+    url = f"{elsewhere}/{status}"
+    with pytest.raises(NetworkError) as caught:
+        probe(url.replace("//", "//ann:hunter2@"), ca=None, proxies={}, seconds=5)
+    assert caught.value.what.startswith(f"{url} refused a request: ")
+    assert f"HTTP status {status}" in caught.value.what
+    assert asked == [f"/{status}"]
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_silent_server_is_reported_after_the_seconds_that_it_has(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
+        with pytest.raises(NetworkError) as caught:
+            probe(url, ca=None, proxies={}, seconds=0.05)
+    assert caught.value.what.startswith(f"{url} does not answer: ")
+    assert "did not answer in time" in caught.value.what
+    with pytest.raises(NetworkError, match=re.escape(str(tmp_path / "none.pem"))):
+        probe("https://127.0.0.1:9/", ca=str(tmp_path / "none.pem"), proxies={}, seconds=5)
 
 
 def test_a_refusal_is_reported_without_the_password(index_server: PackageIndex) -> None:

@@ -3,13 +3,19 @@
 import gzip
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import requests
+from urllib3.exceptions import ProtocolError
 
 from support.cases import cases
 from support.http_server import AnyMethod, serving
@@ -17,11 +23,14 @@ from support.manifests import LONGEST_WAITS, Slept
 from support.messages import exactly
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import FileError, Interrupted
+from tfimg.core.failures import innermost
 from tfimg.core.retry import RetryPolicy
 from tfimg.index.client import Index, make_network_error, read_body
 from tfimg.index.network import (
     MAX_STEP_BYTES,
+    Confinement,
     DirectSession,
+    ForbiddenAddress,
     HostNetwork,
     LimitExceeded,
     Place,
@@ -83,6 +92,12 @@ def test_the_ca_bundle_and_netrc_are_the_named_ones_else_pip_s_and_that_of_the_h
     assert read_host_network(environ, {}).secrets() == ([], {}), "they do not exist"
 
 
+def test_without_a_named_bundle_it_is_the_system_s(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfimg.index.network.SYSTEM_BUNDLE", home / "ca.pem")
+    network = read_host_network({"SSL_CERT_FILE": ""}, {})
+    assert network == HostNetwork(ca=home / "ca.pem", netrc=None, variables={}, left_out=()), "none names a home"
+
+
 def test_options_name_secrets_and_contain_none(home: Path) -> None:
     environ = {
         "HOME": str(home),
@@ -119,6 +134,18 @@ def test_odd_characters_survive_the_shell(value: str) -> None:
 def test_uv_gets_no_bundle_of_certificates_where_there_is_none() -> None:
     network = HostNetwork(ca=None, netrc=None, variables={}, left_out=())
     assert network.environment({"LANG": "C", "UV_INDEX_STRATEGY": "x"}) == {"LANG": "C", "UV_INDEX_STRATEGY": "x"}
+
+
+def test_of_uv_s_variables_only_those_for_connections_are_kept(home: Path) -> None:
+    kept = {
+        "UV_CACHE_DIR": "/c", "UV_HTTP_TIMEOUT": "9", "UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1",
+        "UV_INDEX_CORP_USERNAME": "ann", "UV_KEYRING_PROVIDER": "subprocess", "MY_UV_PRERELEASE": "x",
+    }  # fmt: skip
+    changing = {"UV_PRERELEASE": "allow", "UV_EXCLUDE_NEWER": "2020-01-01", "UV_INDEX": OTHER, "UV_OVERRIDE": "/o"}
+    network = HostNetwork(ca=home / "ca.pem", netrc=None, variables={"HTTPS_PROXY": PROXY}, left_out=())
+    settings = {"HTTPS_PROXY": PROXY, "SSL_CERT_FILE": str(home / "ca.pem")}
+    before = {"HTTPS_PROXY": "http://before.test", "SSL_CERT_FILE": "/before.pem"}
+    assert network.environment({**kept, **changing, **before}) == {**kept, **settings}
 
 
 def test_uv_on_this_machine_gets_the_same_settings(home: Path) -> None:
@@ -166,6 +193,40 @@ def test_settings_that_pip_cannot_read_are_an_error_and_not_none(
     assert ".." not in str(caught.value)
     assert "s3c" not in str(caught.value)
     assert "ret@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("echo out; echo 'no  file X.' >&2; exit 1", "no file X"),
+        ("echo out; exit 1", "out"),
+        ("exit 3", "it ended with 3"),
+        ("printf '%400s' | tr ' ' x >&2; exit 1", f"{'x' * 300}…"),
+    ],
+)
+def test_pip_s_own_reason_is_shown(program: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in_for_python(program, tmp_path, monkeypatch)
+    with pytest.raises(FileError, match=exactly(f"pip's configuration cannot be read: {reason}. {PIP_FIX}")):
+        read_pip_settings()
+
+
+def stand_in_for_python(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a program of the shell answer in place of this Python."""
+    file = folder / "python"
+    file.write_text(f'#!/bin/sh\necho "$*" >{folder}/arguments\n{program}\n')
+    file.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(file))
+
+
+def test_pip_is_asked_for_its_effective_settings_and_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_for_python("echo \"global.index-url='x'\"", tmp_path, monkeypatch)
+    assert read_pip_settings() == {"index-url": "x"}
+    asked = (tmp_path / "arguments").read_text().split()
+    assert asked == [asked[0], "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    stand_in_for_python("echo /env/bin/python: No module named pip >&2; exit 1", tmp_path, monkeypatch)
+    assert read_pip_settings() == {}, "environments of uv have none"
 
 
 def test_a_line_of_pip_that_is_no_value_is_an_error() -> None:
@@ -271,14 +332,14 @@ class _Handler(AnyMethod):
         statuses = self.server.subject  # type: ignore[attr-defined]
         if statuses:
             self.reply(statuses.pop(0), {}, b"")
+        elif self.path == "/sent":
+            self.reply(200, {}, f"{self.command} {self.headers['Name']}".encode())
+        elif self.path == "/cookie":
+            self.reply(200, {}, str(self.headers["Cookie"]).encode())
         elif self.path == "/large":
             self.reply(200, {}, LARGE)
         elif self.path == "/packed":
             self.reply(200, {"Content-Encoding": "gzip"}, PACKED)
-        elif self.path == "/slow":
-            self.reply(200, {"Content-Length": "2"}, b"1")
-            time.sleep(0.4)
-            self.wfile.write(b"2")
         else:
             self.reply(302, {"Location": "/large", "Set-Cookie": "a=b; Path=/"}, b"elsewhere")
 
@@ -309,10 +370,103 @@ def test_a_body_is_as_it_arrives_and_unpacked_on_demand(address: str) -> None:
             assert b"".join(read_chunks(response, 60, 1, **options)) == body
 
 
-def test_a_body_that_comes_too_slowly_is_an_error_with_its_limit(address: str) -> None:
-    with DirectSession() as session, pytest.raises(LimitExceeded, match=r"^it has sent 2 bytes in") as caught:
-        list(read_chunks(session.get(f"{address}/slow", stream=True), 0.2, 1000))
-    assert caught.value.seconds == 0.2
+@dataclass
+class _TimedBody:
+    """A body whose chunks arrive after so many seconds each."""
+
+    chunks: list[tuple[float, bytes]]
+    now: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def read1(self, size: int, *, decode_content: bool) -> bytes:
+        assert (size, decode_content) == (65536, False)
+        seconds, chunk = self.chunks.pop(0) if self.chunks else (0.0, b"")
+        self.now += seconds
+        return chunk
+
+
+@pytest.mark.parametrize(
+    ("chunks", "says"),
+    [
+        ([(12, b"x" * 100), (8, b"y" * 100)], ""),
+        ([(12, b"x" * 100), (9, b"y" * 100)], "it has sent 200 bytes in 21 seconds"),
+        ([(11, b"x" * 100), (1, b"")], ""),
+        ([(10.6, b"")], "it has sent 0 bytes in 11 seconds"),
+    ],
+)
+def test_a_body_may_take_the_grace_and_as_long_as_its_bytes_need_at_the_lowest_rate(
+    chunks: list[tuple[float, bytes]], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = _TimedBody(list(chunks))
+    monkeypatch.setattr("tfimg.index.network.time", body)
+    response = cast("requests.Response", SimpleNamespace(raw=body))
+    received = b""
+    with pytest.raises(LimitExceeded, match=exactly(says)) if says else nullcontext() as caught:
+        for chunk in read_chunks(response, 10, 20):
+            received += chunk
+            body.now += 1000  # the caller's own time
+    assert received or caught
+    if not says:
+        assert received == b"".join(chunk for _, chunk in chunks)
+    else:
+        assert caught.value.seconds == 10
+
+
+@pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])
+def test_the_head_of_a_response_has_a_largest_size(more: int, is_read: bool) -> None:
+    line = b"a: " + b"b" * 60_000 + b"\r\n"
+    start, end = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + line * 17, b"\r\n\r\n"
+    filler = b"c: " + b"d" * (MAX_STEP_BYTES - len(start) - 3 - len(end) + more)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool, DirectSession() as session:
+        job = pool.submit(session.get, f"http://127.0.0.1:{server.getsockname()[1]}/", stream=True)
+        with server.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(start + filler + end)
+            if is_read:
+                assert job.result(timeout=10).status_code == 200
+            else:
+                with pytest.raises(requests.ConnectionError, match="more than 1 MiB of headers or framing"):
+                    job.result(timeout=10)
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"])
+def test_each_step_of_a_response_has_a_longest_time(first: bytes) -> None:
+    session = DirectSession(step_seconds=0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool, session:
+
+        def read() -> list[bytes]:
+            response = session.get(f"http://127.0.0.1:{server.getsockname()[1]}/", stream=True)
+            return list(read_chunks(response, 60, 1))
+
+        job = pool.submit(read)
+        with server.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(first)
+            time.sleep(0.1)
+            connection.sendall(b"OK\r\n\r\n")
+        with pytest.raises((requests.ConnectionError, ProtocolError)) as caught:
+            job.result(timeout=10)
+    limit = innermost(caught.value)
+    assert isinstance(limit, LimitExceeded)
+    assert (str(limit), limit.seconds) == ("no answer within 0.05 s", 0.05)
+
+
+def test_a_name_that_cannot_be_resolved_is_reported() -> None:
+    name = f"{'a' * 64}.test"
+    says = rf"Connection\(host='{name}', port=80\): Failed to resolve '{name}' \(encoding with 'idna' codec failed"
+    with DirectSession(confinement=Confinement()) as session, pytest.raises(requests.ConnectionError, match=says):
+        session.get(f"http://{name}/")
+
+
+def test_behind_a_proxy_a_confinement_judges_names(address: str) -> None:
+    with DirectSession(confinement=Confinement()) as session:
+        session.proxies["http"] = address
+        session.get("http://registry.example/")
+        with pytest.raises(ForbiddenAddress, match=exactly("printer.local, an address of a private network")):
+            session.get("http://printer.local/")
+        session.get("http://other.example/")
 
 
 def test_no_redirect_is_followed_and_no_cookie_kept(address: str) -> None:
@@ -321,6 +475,23 @@ def test_no_redirect_is_followed_and_no_cookie_kept(address: str) -> None:
         assert (response.status_code, response.content, response.history) == (302, b"elsewhere", [])
         assert response.next is None
         assert list(session.cookies) == []
+        assert session.get(f"{address}/cookie").content == b"None"
+
+
+def test_the_environment_changes_no_connection(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / ".netrc").write_text("default login me password word\n")
+    for name, value in {"http_proxy": "http://127.0.0.1:9", "NETRC": str(home / ".netrc")}.items():
+        monkeypatch.setenv(name, value)
+    with DirectSession() as session:
+        response = session.get(f"{address}/sent")
+    assert "Authorization" not in response.request.headers
+
+
+def test_a_request_is_sent_as_it_is_given_and_its_body_is_left_to_the_caller(address: str) -> None:
+    with DirectSession() as session:
+        policy = RetryPolicy(attempts=1)
+        response = retry_request(session, "PUT", f"{address}/sent", policy, headers={"Name": "me"})
+        assert response.raw.read() == b"PUT me"
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])

@@ -1,5 +1,6 @@
 """An image with its attestations as an OCI layout: written piece by piece, continued, read as a registry."""
 
+import errno
 import hashlib
 import json
 import os
@@ -34,6 +35,7 @@ from tfimg.core.errors import (
     InvalidKey,
     NetworkError,
     NotInRegistry,
+    PolicyViolation,
     TamperedError,
     UnsignedError,
     UsageError,
@@ -47,7 +49,7 @@ from tfimg.inspect.archive import (
     save_layout,
     select_keys,
     verify_layout,
-)  # fmt: skip
+)
 from tfimg.registry.documents import OCI_MANIFEST, Descriptor, Manifest, Registry, digest_of, open_image
 from tfimg.registry.reference import parse_reference
 
@@ -182,6 +184,9 @@ def test_progress_is_reported_of_all_bytes(registry: Line, target: Saved) -> Non
 def test_the_layout_has_nothing_but_the_image_and_what_speaks_of_it(registry: Line, saved: Saved) -> None:
     found = saved.read()
     assert json.loads(found["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+    for name in ("index.json", "manifest.json"):
+        assert found[name] == json.dumps(json.loads(found[name]), sort_keys=True).encode()
+    assert json.loads(found["index.json"])["schemaVersion"] == 2
     first, *others = json.loads(found["index.json"])["manifests"]
     assert first["annotations"] == {
         "org.opencontainers.image.ref.name": TAG,
@@ -210,9 +215,66 @@ def test_a_folder_and_a_tar_have_the_same_files_and_the_same_image_gives_the_sam
     assert collect(registry).size == (tmp_path / "other.tar").stat().st_size
 
 
+def test_small_blobs_come_first_and_the_index_last(registry: Line) -> None:
+    first, *files, last = collect(registry).files
+    sizes = [file.size for file in files if file.digest in registry.blobs]
+    assert (first.name, last.name, sizes) == ("oci-layout", "index.json", sorted(sizes))
+    assert len({*sizes}) > 3
+
+
+def test_pieces_of_any_size_make_the_same_files(registry: Line, target: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfimg.core.tar.PIECE", 100)
+    layout = collect(registry)
+    save_layout(layout, target.path)
+    assert open_image(LayoutRegistry(target.path), TAG) == open_image(registry, TAG)
+    registry.fetched.clear()
+    if target.path != target.part:
+        target.path.rename(target.part)
+    save_layout(layout, target.path)
+    assert registry.fetched == [], "all of it is there"
+
+
+def test_a_tar_may_be_read_by_whom_the_user_s_mask_lets(registry: Line, tmp_path: Path) -> None:
+    mask = os.umask(0o002)
+    try:
+        save_layout(collect(registry), tmp_path / "image.tar")
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "image.tar").stat().st_mode & 0o777 == 0o664
+
+
+def test_progress_counts_what_is_there_already(registry: Line, target: Saved) -> None:
+    layout, seen = collect(registry), list[tuple[int, int]]()
+    save_layout(layout, target.path, on_progress=lambda *at: seen.append(at))
+    is_tar = target.path.suffix == ".tar"
+    done = layout.size if is_tar else 1024 + sum(file.size for file in layout.files)
+    assert seen[-1] == (done, layout.size)
+    assert [at for at, _ in seen] == sorted({at for at, _ in seen})
+    assert seen[0][0] == (512 if is_tar else 1024 + layout.files[0].size)
+    seen.clear()
+    last = layout.files[-1]
+    if is_tar:
+        target.path.rename(target.part)
+    else:
+        (target.path / last.name).unlink()
+    save_layout(layout, target.path, on_progress=lambda *at: seen.append(at))
+    assert seen == [(layout.size if is_tar else layout.size - last.tar_size + last.size, layout.size)]
+
+
+def test_a_full_disk_is_reported_with_the_file_that_is_written(target: Saved) -> None:
+    def fail() -> Iterator[bytes]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield b""
+
+    file = target.path if target.path.suffix else target.path / "blobs/x"
+    with pytest.raises(OSError, match=re.escape(f"No space left on device: '{file}'")):
+        save_layout(ImageLayout(digest="", files=(LayoutFile("blobs/x", 1, "sha256:x", fail),)), target.path)
+
+
 def test_an_image_and_its_attestations_are_read_from_it_as_from_the_registry(registry: Line, saved: Saved) -> None:
     layout = LayoutRegistry(saved.path)
     assert (layout.digest, layout.tag, layout.claimed_repository) == (registry.named[TAG], TAG, registry.repository)
+    assert (layout.repository, layout.list_tags()) == (saved.path.name, (TAG,))
     assert open_image(layout, TAG) == open_image(registry, TAG)
     assert {one.digest for one in layout.list_referrers(layout.digest)} == {
         one.digest for one in registry.list_referrers(layout.digest)
@@ -244,10 +306,12 @@ def test_an_image_without_a_tag_has_its_digest_as_its_name(registry: Line, targe
     assert (layout.tag, layout.claimed_repository, layout.keys) == (None, registry.repository, {})
 
 
-def test_attestations_that_are_listed_twice_are_saved_once(registry: Line) -> None:
+def test_attestations_that_are_listed_twice_and_with_another_size_are_saved_once_and_with_their_own(
+    registry: Line,
+) -> None:
     class Twice(MemoryRegistry):
         def list_referrers(self, digest: str) -> list[Descriptor]:
-            return [*super().list_referrers(digest)] * 2
+            return [replace(one, size=1) for one in super().list_referrers(digest) for _ in range(2)]
 
     twice = collect(Twice.with_content_of(registry))
     assert b"".join(twice.stream()) == b"".join(collect(registry).stream())
@@ -272,6 +336,17 @@ def test_the_attestations_of_an_image_have_a_largest_number(registry: Line, monk
         collect(More.with_content_of(registry))
 
 
+def test_the_attestations_of_an_image_have_a_largest_size_together(
+    registry: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = sum(len(registry.manifests[one.digest].content) for one in registry.list_referrers(registry.named[TAG]))
+    monkeypatch.setattr("tfimg.registry.documents.MAX_TOTAL_BYTES", total)
+    assert collect(registry).attestations == 3
+    monkeypatch.setattr("tfimg.registry.documents.MAX_TOTAL_BYTES", total - 1)
+    with pytest.raises(TamperedError, match="or more than 0 MiB of their manifests"):
+        collect(registry)
+
+
 def test_a_file_of_more_than_eight_gibibytes_has_one_header() -> None:
     large = LayoutFile("blobs/sha256/" + "0" * 64, 20 << 30, "sha256:" + "0" * 64, lambda: iter(()))
     layout = ImageLayout(digest="", files=(large,))
@@ -283,7 +358,9 @@ def test_a_malformed_attestation_is_refused(registry: Line) -> None:
     document = {"subject": {"digest": registry.named[TAG]}, "layers": [1]}
     malformed = Manifest(media_type=OCI_MANIFEST, content=json.dumps(document).encode())
     registry.put(malformed.digest, malformed)
-    with pytest.raises(TamperedError, match=f"The attestation {malformed.digest} is malformed: layers"):
+    with pytest.raises(
+        TamperedError, match=f"^The attestation {malformed.digest} is malformed: layers.* Do not use the image.$"
+    ):
         collect(registry)
 
 
@@ -291,7 +368,8 @@ def test_a_malformed_attestation_is_refused(registry: Line) -> None:
 def test_a_blob_of_another_size_is_refused(registry: Line, target: Saved, size: int) -> None:
     whole = collect(registry)
     changed = [replace(file, size=size) if "blobs" in file.name and file.size > 4000 else file for file in whole.files]
-    with pytest.raises(TamperedError, match=f"does not have the {size} bytes"):
+    says = rf"^sha256:\w{{64}} does not have the {size} bytes that its image states\. Push the image again\.$"
+    with pytest.raises(TamperedError, match=says):
         save_layout(replace(whole, files=tuple(changed)), target.path)
     assert not (target.path / "index.json").exists()
 
@@ -353,7 +431,8 @@ def test_a_run_that_is_ended_is_continued_and_not_disturbed_while_it_writes(
         try:
             assert child.stdout
             assert child.stdout.readline() == "writing\n"
-            with pytest.raises(FileError, match="Another run writes"):
+            message = f"Another run writes {target.part}. Wait for it, or name another place."
+            with pytest.raises(FileError, match=exactly(message)):
                 save_layout(collect(registry), target.path)
             child.send_signal(number)
             child.wait(30)
@@ -425,7 +504,8 @@ def test_new_attestations_come_to_a_folder_that_has_the_image(registry: Line, tm
 def test_a_folder_with_another_image_is_left_alone(registry: Line, tmp_path: Path) -> None:
     save_layout(collect(registry, "another"), tmp_path / "image")
     before = Saved(tmp_path / "image").read()
-    with pytest.raises(FileError, match=f"has another image, {registry.named['another']}"):
+    message = f"{tmp_path}/image has another image, {registry.named['another']}. Name a new folder, or remove it."
+    with pytest.raises(FileError, match=exactly(message)):
         save_layout(collect(registry), tmp_path / "image")
     assert Saved(tmp_path / "image").read() == before
 
@@ -491,7 +571,11 @@ def test_space_is_checked_before_and_only_what_is_missing_needs_some(
 ) -> None:
     layout = collect(registry)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Disk(layout.size - 1024 - 1))
-    with pytest.raises(DiskSpaceError, match=rf"needs 0 MB, and the disk of {target.path.parent} has 0 MB free"):
+    message = (
+        f"The image needs 0 MB, and the disk of {target.path.parent} has 0 MB free. Free some space and run it again, "
+        "or name a place on another disk."
+    )
+    with pytest.raises(DiskSpaceError, match=exactly(message)):
         save_layout(layout, target.path)
     assert not target.path.exists()
     assert not target.part.exists()
@@ -524,8 +608,9 @@ def test_a_device_a_pipe_and_a_file_without_end_are_refused_at_once(tmp_path: Pa
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(50 << 30)
     for path in (Path("/dev/zero"), Path("/dev/stdin"), tmp_path / "pipe", tmp_path / "sparse", tmp_path):
-        with pytest.raises(FileError, match="is not an OCI image layout"):
+        with pytest.raises(FileError, match="is not an OCI image layout") as caught:
             LayoutRegistry(path)
+        assert path.is_dir() or path.name == "sparse" or f"{os.path.realpath(path)} is not a plain" in str(caught.value)
 
 
 def test_a_tar_of_other_programs_is_read(registry: Line, tmp_path: Path) -> None:
@@ -602,6 +687,16 @@ def test_a_size_that_cannot_be_is_refused(tmp_path: Path, size: bytes, kind: byt
         LayoutRegistry(tmp_path / "x.tar")
 
 
+def test_a_name_in_a_tar_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("\udcff")
+    (tmp_path / "x.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape") + bytes(1024))
+    with pytest.raises(FileError, match="it is no uncompressed tar of plain files: 'utf-8' codec can't decode byte"):
+        LayoutRegistry(tmp_path / "x.tar")
+    (tmp_path / "x.tar").write_bytes(header(NEGATIVE) + bytes(1024))
+    with pytest.raises(FileError, match="'a' states its size in another form than plain octal"):
+        LayoutRegistry(tmp_path / "x.tar")
+
+
 def test_a_tar_has_a_largest_number_of_files(registry: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = collect(registry)
     save_layout(layout, tmp_path / "x.tar")
@@ -640,9 +735,11 @@ def test_what_a_layout_lacks_is_not_found(saved: Saved) -> None:
 def test_a_manifest_that_does_not_state_its_type_has_that_of_its_entry(saved: Saved) -> None:
     """The field is optional (image specification, manifest.md)."""
     content, kind = b'{"schemaVersion": 2}', "application/vnd.docker.distribution.manifest.v2+json"
-    saved.change({f"blobs/sha256/{digest_of(content)[7:]}": content})
+    other = content + b" "
+    saved.change({f"blobs/sha256/{digest_of(one)[7:]}": one for one in (content, other)})
     layout = saved.change_index(digest=digest_of(content), size=len(content), mediaType=kind)
     assert layout.find(layout.digest) == Manifest(media_type=kind, content=content)
+    assert layout.find(digest_of(other)) == Manifest(media_type="", content=other), "it has no entry"
 
 
 DAMAGED = "is damaged, or was changed: {}. Do not use it; get it again from its source."
@@ -656,6 +753,51 @@ def test_keys_have_a_largest_size_and_number(saved: Saved) -> None:
     with pytest.raises(TamperedError, match=exactly(message)):
         _ = layout.keys
     assert len(saved.change({f"keys/{number}.pub": b"" for number in (*range(101), "x")}).keys) == 100
+
+
+GET_KEY = (
+    "Get the publisher's key, or its fingerprint, in another way. Name it with --public-key FILE or "
+    "--fingerprint SHA256:…."
+)
+
+
+def test_a_layout_is_verified_with_its_wanted_keys_and_the_named_ones(saved: Saved) -> None:
+    ours, theirs = OURS.verifying_key, THEIRS.verifying_key
+    layout = LayoutRegistry(saved.path)
+    assert select_keys(layout, [ours.identifier], [theirs]) == (ours, theirs)
+    assert select_keys(layout, [], [theirs]) == (theirs,)
+    message = (
+        f"{saved.path} contains no key {theirs.identifier}; it contains {ours.identifier}. Compare the fingerprint "
+        "with the publisher's, character by character; or name the key's file with --public-key."
+    )
+    with pytest.raises(InvalidKey, match=exactly(message)):
+        select_keys(layout, [theirs.identifier, ours.identifier], [])
+    message = (
+        f"No key is named. {saved.path} contains {ours.identifier}, and that proves nothing: anyone who changed it "
+        f"could have added a key. {GET_KEY}"
+    )
+    with pytest.raises(UsageError, match=exactly(message)):
+        select_keys(layout, [], [])
+    (name,) = layout.keys
+    layout = saved.change({f"keys/{name}": None})
+    with pytest.raises(InvalidKey, match=r"contains no key SHA256:a, SHA256:b; it contains none\. "):
+        select_keys(layout, ["SHA256:b", "SHA256:a"], [ours])
+    message = f"No key is named. Only attestations that a trusted key signed count. {GET_KEY}"
+    with pytest.raises(UsageError, match=exactly(message)):
+        select_keys(layout, [], [])
+    layout = saved.change({"keys/x.pub": b"no key"})
+    with pytest.raises(InvalidKey, match=f"x.pub of {saved.path}"):
+        select_keys(layout, [], [ours])
+
+
+def test_a_name_that_nothing_signed_is_refused(saved: Saved) -> None:
+    layout = saved.change_index(annotations={"org.opencontainers.image.ref.name": "2.99"})
+    message = (
+        f"{saved.path} names its image without a repository:2.99, but signed promotions name it {NAME}. Anyone could "
+        "have changed the name in it. Name the image yourself with --as NAME:TAG."
+    )
+    with pytest.raises(PolicyViolation, match=exactly(message)):
+        verify_layout(layout, KEYS, Policy(), now=NOW)
 
 
 def test_an_index_has_a_largest_number_of_manifests(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -690,7 +832,7 @@ def test_an_invalid_tag_is_none(saved: Saved, tag: str | None) -> None:
 
 @pytest.mark.parametrize("name", ["host/X:1", "x y:1", "\x1b[2J", "registry.test/x:-rm"])
 def test_an_invalid_name_is_refused(saved: Saved, name: str) -> None:
-    with pytest.raises(FileError, match=r"its index\.json names the image wrongly"):
+    with pytest.raises(FileError, match=r"its index\.json names the image wrongly: .*[^.]\. `tfimg save"):
         _ = saved.change_index(annotations={"io.containerd.image.name": name}).claimed_repository
 
 
@@ -745,7 +887,8 @@ def test_of_a_changed_layer_nothing_reaches_the_engine(registry: Line, saved: Sa
 
 def test_a_layer_that_is_missing_is_reported(registry: Line, saved: Saved) -> None:
     layout = saved.change({layer_path(LayoutRegistry(saved.path)): None})
-    with pytest.raises(NotInRegistry, match="lacks sha256"):
+    message = rf"^{saved.path} lacks sha256:\w+\. Get it again; it is incomplete\.$"
+    with pytest.raises(NotInRegistry, match=message):
         load_layout(layout, registry.named[TAG], NAME, FakeEngine())
 
 
@@ -770,7 +913,12 @@ def test_an_engine_with_another_digest_after_loading_is_an_error(registry: Line,
         def find_digest(self, name: str) -> str | None:
             return f"sha256:{name[:4]}"
 
-    with pytest.raises(TamperedError, match="the engine has sha256:regi"):
+    digest = registry.named[TAG]
+    message = (
+        f"{digest} was loaded as {NAME}, but the engine has sha256:regi under that name. Do not run it; remove it, and "
+        "load it into an engine that no other program uses."
+    )
+    with pytest.raises(TamperedError, match=exactly(message)):
         load_layout(LayoutRegistry(saved.path), registry.named[TAG], NAME, Lying())
 
 

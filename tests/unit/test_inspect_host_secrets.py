@@ -86,6 +86,46 @@ def test_a_proxy_at_an_address_counts_with_its_port(tmp_path: Path) -> None:
     environ = {"http_proxy": "http://10.1.2.3:3128"}
     assert secret_kinds("10.1.2.3:3128/", root=tmp_path, environ=environ) == {"proxy"}
     assert kinds("10.1.2.3 10.1.2.3:31289 110.1.2.3:3128", root=tmp_path, environ=environ) == set()
+    environ = {"http_proxy": "http://[fd00::1]:3128"}
+    assert secret_kinds("http://[FD00::1]:3128/", root=tmp_path, environ=environ) == {"proxy"}
+    for address in ("http://10.1.2.3", "http://[fd00::1]", "http://[::1]:3128"):
+        assert kinds(address, root=tmp_path, environ={"http_proxy": address}) == set()
+
+
+@pytest.mark.parametrize(
+    ("host", "is_secret"),
+    [
+        ("ab.c.def", True),
+        ("a.c.def", False),
+        ("notindex.example", True),
+        ("index.example", False),
+        ("long-name", False),
+    ],
+)
+def test_a_host_is_a_secret_if_it_is_long_and_not_of_a_public_domain(
+    tmp_path: Path, host: str, is_secret: bool
+) -> None:
+    environ = {"UV_DEFAULT_INDEX": f"https://{host}/simple"}
+    found = {("index", "the host of UV_DEFAULT_INDEX"), ("index", "the host of PIP_INDEX_URL")}
+    assert bool(kinds(host, root=tmp_path, environ=environ)) is is_secret
+    assert kinds(host, root=tmp_path, environ=environ) <= found
+
+
+@pytest.mark.parametrize(
+    ("login", "text", "is_secret"),
+    [
+        ("ab:short", "ab:short", True), ("a:short", "a:short", False), ("a:12345678", "12345678", True),
+        ("a:1234567", "1234567", False), ("a%40b:sho%2Frt", "a@b:sho/rt", True),
+        ("a%40b:sho%2Frt", "a%40b:sho%2Frt", True),
+        ("abcdefghijklmnopqrs", "abcdefghijklmnopqrs", False), ("name-1-token", "name-1-token", True),
+        (":name-1-token", "name-1-token", True), ("ann:CHANGEME", "ann:CHANGEME", False),
+    ],
+)  # fmt: skip
+def test_a_login_is_a_secret_if_it_is_long_and_not_a_name(
+    tmp_path: Path, login: str, text: str, is_secret: bool
+) -> None:
+    found = kinds(text, root=tmp_path, environ={"A": f"https://{login}@git.test/x"})
+    assert found == ({("credential", "a secret of A")} if is_secret else set())
 
 
 def test_passwords_of_netrc_and_of_apt_are_secrets(tmp_path: Path) -> None:
@@ -97,6 +137,24 @@ def test_passwords_of_netrc_and_of_apt_are_secrets(tmp_path: Path) -> None:
     assert (
         kinds("deb.corp.test", root=tmp_path) == kinds("r.corp.test", root=tmp_path) == {("index", "the host of netrc")}
     )
+
+
+@pytest.mark.parametrize("name", ["etc/apt/auth.conf", "etc/apt/auth.conf.d/x", "netrc"])
+def test_logins_are_read_wherever_they_are(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, "machine deb.corp.test login ann password pw-7c1e-abc")
+    assert kinds("pw-7c1e-abc deb.corp.test", root=tmp_path) == {
+        ("credential", "a secret of netrc"), ("index", "the host of netrc"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["apt.conf", "apt.conf.d/x", "sources.list", "sources.list.d/x"])
+def test_the_settings_of_apt_are_read_wherever_they_are(tmp_path: Path, name: str) -> None:
+    write(
+        tmp_path, f"etc/apt/{name}", 'deb http://ann:pw-7c1e-abc@deb.corp.test/x\nAcquire::Proxy "http://p.corp.test";'
+    )
+    assert kinds("pw-7c1e-abc p.corp.test", root=tmp_path) == {
+        ("credential", "a secret of APT's settings"), ("proxy", "the host of APT's settings"),
+    }  # fmt: skip
 
 
 def test_apts_proxy_and_sources_are_secrets(tmp_path: Path) -> None:
@@ -129,6 +187,9 @@ def test_dockers_passwords_are_secrets(tmp_path: Path) -> None:
         tmp_path, "root/.config/containers/auth.json", json.dumps({"auths": {"r": {"identitytoken": "of-podman-7c"}}})
     )
     assert secret_kinds("of-podman-7c", root=tmp_path) == {"credential"}
+    write(tmp_path, "named.json", json.dumps({"auths": {"r": {"identitytoken": "of-buildah-7c"}}}))
+    named = {"REGISTRY_AUTH_FILE": str(tmp_path / "named.json")}
+    assert kinds("of-buildah-7c", root=tmp_path, environ=named) == {("credential", "a secret of Docker's settings")}
     write(tmp_path, "root/.docker/config.json", "[torn")
     assert kinds("pw-7c1e-docker", root=tmp_path) == set()
 
@@ -159,7 +220,7 @@ def test_secrets_of_the_environment_are_known_by_their_names(tmp_path: Path) -> 
     environ = {
         "CI_JOB_TOKEN": "value-7c1e-a", "AWS_SECRET_ACCESS_KEY": "value-7c1e-b", "DB_PASSWORD": "value-7c1e-c",
         "URL": "https://ann:value-7c1e-d@host.test/", "TOKEN_FILE": "value-7c1e-e", "PASSWORD": "short",
-        "SSH_PRIVATE_KEY": "/home/value-7c1e-f", "GPG_KEY": "value-7c1e-g",
+        "SSH_PRIVATE_KEY": "/home/value-7c1e-f", "GPG_KEY": "value-7c1e-g", "API_KEY": "~/value-7c1e-h",
     }  # fmt: skip
     assert kinds(" ".join(environ.values()), root=tmp_path, environ=environ) == {
         ("credential", f"a secret of {name}")
@@ -307,7 +368,9 @@ def test_a_certificate_that_only_this_machine_trusts_is_a_secret(tmp_path: Path,
     assert kinds(bodies(PUBLIC)[form], root=tmp_path, network=network) == set()
 
 
-@pytest.mark.parametrize("place", ["usr/local/share/ca-certificates", "etc/pki/ca-trust/source/anchors"])
+@pytest.mark.parametrize(
+    "place", ["usr/local/share/ca-certificates", "etc/pki/ca-trust/source/anchors", "usr/local/share/ca-certificates/x"]
+)
 def test_a_certificate_that_came_with_the_machine_is_one_too(tmp_path: Path, place: str) -> None:
     write(tmp_path, f"{place}/corp.crt", CORP)
     assert secret_kinds(CORP, root=tmp_path, network=NOWHERE) == {"certificate"}
@@ -320,6 +383,13 @@ def test_the_certificates_of_the_distribution_are_public(tmp_path: Path, place: 
     environ = {"REQUESTS_CA_BUNDLE": str(tmp_path / "bundle.pem")}
     assert secret_kinds(CORP, root=tmp_path, environ=environ) == {"certificate"}
     assert kinds(PUBLIC, root=tmp_path, environ=environ) == set()
+
+
+def test_a_certificate_in_the_distribution_s_bundle_is_a_secret_unless_it_came_with_it(tmp_path: Path) -> None:
+    write(tmp_path, "etc/ssl/certs/ca-certificates.crt", PUBLIC + CORP)
+    write(tmp_path, "usr/share/ca-certificates/x.crt", PUBLIC)
+    assert secret_kinds(CORP, root=tmp_path, network=NOWHERE) == {"certificate"}
+    assert kinds(PUBLIC, root=tmp_path, network=NOWHERE) == set()
 
 
 def test_the_certificates_of_a_program_are_public(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_host_is_found_in_any_case_as_a_whole_word(text: str) -> None:
     assert [form for _, form in find(text.encode("utf-16-le"), host("proxy.corp.test"))] == ["in UTF-16"]
 
 
-@pytest.mark.parametrize("text", ["xproxy.corp.test", "proxy.corp.tests", "1proxy.corp.test", "proxy-corp.test", "%2proxy.corp.test"])  # fmt: skip  # noqa: E501
+@pytest.mark.parametrize("text", ["xproxy.corp.test", "proxy.corp.tests", "1proxy.corp.test", "proxy-corp.test", "proxy.corp.tests/x", "%2proxy.corp.test"])  # fmt: skip  # noqa: E501
 def test_a_part_of_a_word_is_not_a_host(text: str) -> None:
     assert find(text.encode(), host("proxy.corp.test")) == []
 
@@ -141,6 +141,17 @@ def test_a_form_that_occurs_everywhere_is_not_searched_for() -> None:
     assert len(short) < MIN_LENGTH
     assert find(short.encode(), password(short)) == []
     assert [form for _, form in find(base64.b64encode(short.encode()), password(short))] == ["in base64"]
+
+
+def test_the_shortest_value_has_eight_bytes() -> None:
+    assert find(b"is 12345678", password("12345678")) == [(3, "as it is")]
+
+
+def test_a_value_is_looked_for_by_its_rarest_bytes() -> None:
+    """Whatever else it has occurs everywhere, and would be compared there."""
+    anchors = Search([password("tensorflow*in>some_place")])._anchors
+    assert b">som" in anchors
+    assert not {b"tens", b"w*in"} & {*anchors}
 
 
 def test_a_long_value_is_found_by_its_beginning() -> None:
@@ -268,6 +279,12 @@ def test_a_name_that_is_a_secret_is_found_and_hidden() -> None:
     long = f"srv/{'d' * 90}/{TOKEN}/{'e' * 90}"
     found = scan(archive({f"srv/{HOST}/index": b"", long: b""}))
     assert traces(found) == [("layer", "srv/…/index", "index"), ("layer", f"srv/{'d' * 90}/…/{'e' * 90}", "credential")]
+
+
+def test_a_long_name_is_cut() -> None:
+    long = "/".join(["d" * 90] * 4)
+    (found,) = scan(archive({long: TOKEN.encode()}))
+    assert found.path == long[:300]
 
 
 def test_what_a_later_layer_deletes_is_still_found_and_what_spans_two_files_belongs_to_none() -> None:
@@ -439,6 +456,7 @@ def test_buildkits_attestation_and_data_in_a_descriptor_are_searched() -> None:
     assert finding.path == "predicate.buildDefinition.args.build-arg:TOKEN"
     data = {"config": {"data": base64.b64encode(HOST.encode()).decode()}}
     assert traces(scan(x=data)) == [("configuration", "config.data", "index")]
+    assert scan(x={"config": {"data": "it is not base64: é"}}) == ()
 
 
 def test_text_beside_a_documents_values_is_searched() -> None:

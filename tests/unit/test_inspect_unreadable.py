@@ -16,8 +16,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.messages import exactly
 from support.oci_images import archive, compress, export_layers
-from tfimg.inspect.secrets import Budget, Limits, Search, Secret, SecretFinding, scan_export, search_layer
+from tfimg.inspect.secrets import Budget, LimitReached, Limits, Search, Secret, SecretFinding, scan_export, search_layer
 
 HOST = "index.corp.test"
 OWN = Secret(kind="index", what="the host of UV_INDEX", value=HOST.encode(), word=True)
@@ -114,13 +115,16 @@ PACKED: dict[str, bytes] = {
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("kept", [20, 30_000, -1])
 def test_truncated_compression_is_a_finding(name: str, kept: int) -> None:
-    assert kinds(scan_layer(PACKED[name][:kept])) == ["unread"]
+    (finding,) = scan_layer(PACKED[name][:kept])
+    assert (finding.kind, finding.what) == ("unread", f"its {name} data is truncated")
 
 
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("at", [90_000, -6])
 def test_damaged_compression_is_a_finding(name: str, at: int) -> None:
-    assert "unread" in kinds(scan_layer(damaged(PACKED[name], at)))
+    reasons = [one.what for one in scan_layer(damaged(PACKED[name], at)) if one.kind == "unread"]
+    assert [reason.partition(": ")[0] for reason in reasons] == [f"its {name} data is damaged"]
+    assert not reasons[0].endswith(": None")
 
 
 def lz4() -> bytes:
@@ -137,15 +141,27 @@ def lz4() -> bytes:
         pytest.param(NOISE, id="encrypted"),
         pytest.param(b"no archive at all", id="text"),
         pytest.param(gz(gz(CLEAN)), id="compressed twice"),
-        pytest.param(gz(CLEAN) + b"garbage", id="garbage after gzip"),
-        pytest.param(gz(CLEAN) + compress(CLEAN, "zstd"), id="zstd after gzip"),
-        pytest.param(compress(CLEAN, "zstd") + b"garbage", id="garbage after zstd"),
         pytest.param(compress(CLEAN + b"more", "zstd"), id="bytes after the archive"),
         pytest.param(CLEAN + CLEAN, id="an archive after the archive"),
     ],
 )
 def test_what_cannot_be_read_is_a_finding(content: bytes) -> None:
-    assert kinds(scan_layer(content)) == ["unread"]
+    (finding,) = scan_layer(content)
+    assert (finding.kind, finding.what[:28]) == ("unread", "its archive cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("gzip", gz(CLEAN) + b"garbage", id="garbage after gzip"),
+        pytest.param("gzip", gz(CLEAN) + compress(CLEAN, "zstd"), id="zstd after gzip"),
+        pytest.param("gzip", gz(CLEAN) + bytes(9) + b"garbage", id="garbage after padding"),
+        pytest.param("zstd", compress(CLEAN, "zstd") + b"garbage", id="garbage after zstd"),
+    ],
+)
+def test_other_bytes_after_compression_are_a_finding(name: str, content: bytes) -> None:
+    (finding,) = scan_layer(content)
+    assert (finding.kind, finding.what) == ("unread", f"bytes that are not {name} follow its {name} data")
 
 
 def test_unread_bytes_are_searched_as_they_are() -> None:
@@ -294,7 +310,24 @@ def test_a_decompression_bomb_ends_at_the_limit(pack: Callable[[bytes], bytes]) 
 def test_the_files_of_an_image_are_counted() -> None:
     assert read(iter([header(b"a") * 11]), members=10) == ["it has more than 10 files"]
     assert read(iter([header(b"a") * 10]), members=10) == []
-    assert "1 MiB" in read(iter([header(b"a" * 100) * 11_000]), names_bytes=1 << 20)[0]
+    assert read(iter([header(b"a" * 64) * 32]), names_bytes=2048) == []
+    assert read(iter([header(b"a" * 64) * 33]), names_bytes=2048) == ["names of its files take more than 0 MiB"]
+    reasons = read(iter([header(b"a" * 100) * 11_000]), names_bytes=1 << 20)
+    assert reasons == ["names of its files take more than 1 MiB"]
+
+
+def test_a_budget_ends_beyond_its_limits() -> None:
+    seconds = [100.0]
+    budget = Budget(Limits(read_bytes=2 << 20, members=2, seconds=5), clock=lambda: seconds[0])
+    seconds[0] += 5
+    budget.add_bytes(1 << 20)
+    budget.add_bytes(1 << 20)
+    budget.add_member()
+    budget.add_member()
+    with pytest.raises(LimitReached, match=exactly("it has more than 2 MiB")):
+        budget.add_bytes(1)
+    with pytest.raises(LimitReached, match=exactly("it has more than 2 files")):
+        budget.add_member()
 
 
 def test_the_time_of_a_scan_is_limited() -> None:

@@ -25,17 +25,16 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
     canonicalize_name,
     parse_sdist_filename,
     parse_wheel_filename,
 )
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from pydantic import AliasPath, Field, ValidationError
 from pypi_simple import ACCEPT_JSON_PREFERRED, DistributionPackage, Link
 from remotezip import RangeNotSupported, RemoteZip, RemoteZipError
 from requests.utils import get_netrc_auth
+from urllib3.connection import port_by_scheme
 from urllib3.exceptions import HTTPError
 
 from tfimg.core import documents, errors, retry
@@ -119,16 +118,18 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
     kind = response.headers.get("content-type", "").lower()
     if "json" in kind:
         page = documents.parse_document(_Page, read_body(response, MAX_PAGE), max_bytes=MAX_PAGE)
-        files = [file for file in page.files if _is_wheel(file.get("filename"))]
-        others = [file for file in page.files if not str(file.get("filename")).endswith(".whl")]
-        sources = [found for file in others if (found := _parse_source(file.get("filename"), file, response.url))]
-        # Joining takes half of the time, and most addresses are whole.
-        bases = [None if "://" in str(file.get("url")) else response.url for file in files]
+        sources = [found for file in page.files if (found := _parse_source(file.get("filename"), file, response.url))]
+        read_file = DistributionPackage.from_json_data
         try:
-            listed = zip(files, bases, strict=True)
-            return [DistributionPackage.from_json_data(file, base_url=base) for file, base in listed], sources
+            wheels = [
+                # Joining takes half of the time, and most addresses are whole.
+                read_file(file, base_url=None if "://" in str(file.get("url")) else response.url)
+                for file in page.files
+                if _is_wheel(file.get("filename"))
+            ]
         except ValidationError as error:
             raise ValueError(f"a file is invalid: {documents.describe_problem(error)}") from None
+        return wheels, sources
     if "html" not in kind:
         response.close()
         raise ValueError(f"its answer is {kind or 'of no type'}")
@@ -138,8 +139,7 @@ def read_page(response: requests.Response) -> tuple[list[DistributionPackage], l
         parser.feed(read_body(response, MAX_HTML).decode(errors="replace"))
     except AssertionError as error:  # of Python's parser, for `<![`
         raise ValueError(f"its page is not HTML: {error}") from None
-    sources = [found for name, file in parser.others if (found := _parse_source(name, file, response.url))]
-    return [DistributionPackage.from_link(link) for link in parser.links], sources
+    return [DistributionPackage.from_link(link) for link in parser.links], parser.sources
 
 
 def _is_wheel(name: object) -> bool:
@@ -150,16 +150,17 @@ def _is_wheel(name: object) -> bool:
 
 def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArchive | None:
     """Return a source archive of a page; None for another file, and a yanked one."""
-    if not isinstance(name, str) or len(name) > MAX_SOURCE_NAME or file.get("yanked"):
+    address = file.get("url")
+    if not isinstance(name, str) or not isinstance(address, str) or len(name) > MAX_SOURCE_NAME or file.get("yanked"):
         return None
     try:
         project, version = parse_sdist_filename(name)
-        moment = parse_time(str(file.get("upload-time")))
-        url = urljoin(base, str(file.get("url", "")))
-    except (InvalidSdistFilename, InvalidVersion, ValueError):
+        url = urljoin(base, address)
+    except ValueError:
         return None
+    moment = parse_time(str(file.get("upload-time")))
     python, hashes, size = file.get("requires-python"), file.get("hashes"), file.get("size")
-    sha256 = str(hashes.get("sha256")) if isinstance(hashes, dict) else ""
+    sha256 = str(hashes.get("sha256") if isinstance(hashes, dict) else None)
     return SourceArchive(
         name=project,
         version=version,
@@ -167,7 +168,7 @@ def _parse_source(name: object, file: Mapping[str, Any], base: str) -> SourceArc
         url=_without_credentials(url),
         sha256=sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None,
         max_size=min(size, MAX_SOURCE) if isinstance(size, int) and size > 0 else MAX_SOURCE,
-        uploaded=moment.astimezone(UTC).date() if moment else None,
+        uploaded=moment.date() if moment else None,
         requires_python=python if isinstance(python, str) else None,
     )
 
@@ -187,21 +188,30 @@ class _Links(HTMLParser):
         super().__init__()
         self.base = base
         self.links: list[Link] = []
-        self.others: list[tuple[str, dict[str, Any]]] = []
+        self.sources: list[SourceArchive] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes: dict[str, str | list[str]] = {name: value or "" for name, value in attrs}
         if tag not in ("a", "base") or "href" not in attributes:
             return
-        url = urljoin(self.base, str(attributes["href"]))
-        name = unquote(urlsplit(url).path.rpartition("/")[2])
+        address = str(attributes["href"])
+        url = urljoin(self.base, address)
+        parts = urlsplit(url)
+        name = unquote(parts.path.rpartition("/")[2])
         if tag == "base":
             self.base = url
         elif _is_wheel(name):
             self.links.append(Link(name, url, attributes))
         else:
-            algorithm, _, digest = url.partition("#")[2].partition("=")
-            self.others.append((name, {"url": url, "hashes": {algorithm: digest}}))
+            algorithm, _, digest = parts.fragment.partition("=")
+            file = {
+                "url": address,
+                "hashes": {algorithm: digest},
+                "yanked": "data-yanked" in attributes,
+                "requires-python": attributes.get("data-requires-python"),
+            }
+            if source := _parse_source(name, file, self.base):
+                self.sources.append(source)
 
 
 BUILD_INFO = "tensorflow/python/platform/build_info.py"
@@ -221,6 +231,14 @@ class WheelMetadata:
 
     requires: tuple[str, ...]
     build: Mapping[str, Any] | None
+
+
+def _find_metadata(archive: zipfile.ZipFile) -> str:
+    """Return the name of METADATA in a wheel. Raises `ValueError` without one."""
+    for name in archive.namelist():
+        if name.endswith(".dist-info/METADATA"):
+            return name
+    raise ValueError("it holds no METADATA")
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
@@ -257,9 +275,8 @@ def read_file_requires(wheel: Path) -> tuple[str, ...]:
     """Return the requirements of a wheel on disk. Raises `InvalidWheel`."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-            return parse_requires(_read_member(archive, name, MAX_METADATA))
-    except (*UNREADABLE, StopIteration) as error:
+            return parse_requires(_read_member(archive, _find_metadata(archive), MAX_METADATA))
+    except UNREADABLE as error:
         raise errors.InvalidWheel(
             f"{wheel.name} has no metadata that can be read: {escape_unprintable(truncate(str(error)))}",
             next_step="Copy, download or build it again.",
@@ -382,7 +399,7 @@ class Index:
         self._retries = retry.RetryPolicy(attempts=attempts)
         self._timeout = timeout
         self._pages: dict[str, ProjectPage] = {}
-        self._requires: dict[str, tuple[str, ...]] = {}
+        self._metadata: dict[str, WheelMetadata] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._session = DirectSession(step_seconds=TIMEOUT_SECONDS)
@@ -435,10 +452,10 @@ class Index:
         Without `build`, it is read once.
         """
         if build:
-            return self._read_metadata(wheel, build=True)
-        if wheel.url not in self._requires:
-            self._requires[wheel.url] = self._read_metadata(wheel, build=False).requires
-        return WheelMetadata(requires=self._requires[wheel.url], build=None)
+            return self._read_metadata(wheel, build=build)
+        if wheel.url not in self._metadata:
+            self._metadata[wheel.url] = self._read_metadata(wheel, build=build)
+        return self._metadata[wheel.url]
 
     def _read_metadata(self, wheel: IndexedWheel, *, build: bool) -> WheelMetadata:
         try:
@@ -446,13 +463,10 @@ class Index:
                 content = read_body(self.get(f"{wheel.url}.metadata"), MAX_METADATA)
                 return WheelMetadata(requires=parse_requires(content), build=None)
             with RemoteZip(wheel.url, session=SimpleNamespace(get=self._get_range)) as archive:
-                names = archive.namelist()
-                metadata = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
-                if metadata is None:
-                    raise ValueError("it holds no METADATA")
-                text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO) if build and BUILD_INFO in names else None
-                requires = parse_requires(_read_member(archive, metadata, MAX_METADATA))
-                return WheelMetadata(requires=requires, build=parse_build_info(text.decode()) if text else None)
+                requires = parse_requires(_read_member(archive, _find_metadata(archive), MAX_METADATA))
+                has_info = build and BUILD_INFO in archive.namelist()
+                text = _read_member(archive, BUILD_INFO, MAX_BUILD_INFO).decode() if has_info else ""
+                return WheelMetadata(requires=requires, build=parse_build_info(text) if text else None)
         except RangeNotSupported:
             raise errors.NetworkError(
                 f"The package index does not support range requests, which reading {wheel.filename} needs.",
@@ -534,7 +548,7 @@ def _parse_wheel(file: DistributionPackage) -> IndexedWheel | None:
         # Reading tags takes most of the time, and thousands of names on a page end alike.
         name, version, *_ = parse_wheel_filename(f"{stem}-py3-none-any.whl")
         tags = _parse_tags("-".join(ends))
-    except (InvalidWheelFilename, ValueError):
+    except ValueError:
         return None
     return IndexedWheel(
         name=name,
@@ -566,4 +580,4 @@ def _without_credentials(url: str) -> str:
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, parts.port or port_by_scheme.get(parts.scheme)

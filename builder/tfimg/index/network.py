@@ -9,6 +9,7 @@ anew with each byte. `_MeteredResponse` bounds bytes and seconds below it, where
 import ast
 import io
 import ipaddress
+import math
 import re
 import shlex
 import socket
@@ -87,27 +88,27 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
     """
     ca = Path(environ.get("SSL_CERT_FILE") or pip.get("cert") or SYSTEM_BUNDLE)
     netrc = Path(environ.get("NETRC") or Path(environ.get("HOME", "/")) / ".netrc")
-    proxies = {name: value for name in PROXY_VARIABLES if (value := environ.get(name.lower()) or environ.get(name, ""))}
+    proxies = {name: value for name in PROXY_VARIABLES if (value := environ.get(name.lower()) or environ.get(name))}
     if (proxy := pip.get("proxy")) and "HTTPS_PROXY" not in proxies:
-        proxies |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
+        proxies.update(HTTP_PROXY=proxy, HTTPS_PROXY=proxy)
     for name, value in proxies.items():
         _check_proxy("pip's proxy" if value == proxy else name, value)
     index = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or pip.get("index-url")
     extra = (environ.get("UV_INDEX") or environ.get("UV_EXTRA_INDEX_URL") or pip.get("extra-index-url") or "").split()
-    on_disk = {url for url in (*extra, index or "") if "://" not in url or url.startswith("file:")}
+    on_disk = {url for url in filter(None, (*extra, index)) if "://" not in url or url.startswith("file:")}
     reachable = [url for url in extra if url not in on_disk]
     left_out = [f"extra index {url}: it is a folder of this host" for url in extra if url in on_disk]
     variables: dict[str, str] = {}
-    if index and index in on_disk:
+    if index in on_disk:
         left_out.append(f"index {index}: it is a folder of this host")
     elif index:
-        variables |= {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index}
+        variables.update(UV_DEFAULT_INDEX=index, PIP_INDEX_URL=index)
     if reachable:
         # uv lets an index have a name, pip does not.
         unnamed = [re.sub(r"^[\w-]+=", "", url) for url in reachable]
-        variables |= {"UV_INDEX": " ".join(reachable), "PIP_EXTRA_INDEX_URL": " ".join(unnamed)}
+        variables.update(UV_INDEX=" ".join(reachable), PIP_EXTRA_INDEX_URL=" ".join(unnamed))
     if hosts := environ.get("UV_INSECURE_HOST") or pip.get("trusted-host"):
-        variables |= {"UV_INSECURE_HOST": hosts, "PIP_TRUSTED_HOST": hosts}
+        variables.update(UV_INSECURE_HOST=hosts, PIP_TRUSTED_HOST=hosts)
 
     return HostNetwork(
         ca=ca if ca.is_file() else None,
@@ -138,9 +139,10 @@ def read_pip_settings() -> dict[str, str]:
     try:
         listed = process.run([*process.python_module_command("pip"), "--disable-pip-version-check", "config", "list"])
     except process.CommandFailed as error:
-        if NO_PIP.search(error.stderr or ""):
+        reason = error.stderr or error.stdout or f"it ended with {error.returncode}"
+        if NO_PIP.search(reason):
             return {}
-        raise _unreadable(error.stderr or error.stdout or f"it ended with {error.returncode}") from None
+        raise _unreadable(reason) from None
     return parse_pip_settings(listed)
 
 
@@ -152,22 +154,25 @@ def _unreadable(reason: str) -> FileError:
     )
 
 
+PIP_SECTIONS = ("global", "install", ":env:")
+"""Sections of pip's settings that installations read: a later one takes precedence."""
+
+
 def parse_pip_settings(listed: str) -> dict[str, str]:
-    """Parse the output of `pip config list`; the environment takes precedence over files. Raises `FileError`."""
-    found: dict[str, tuple[int, str]] = {}
+    """Parse the output of `pip config list`. Raises `FileError`."""
+    found: dict[str, dict[str, str]] = {section: {} for section in PIP_SECTIONS}
     for line in listed.splitlines():
         key, equal, value = line.partition("=")
         section, _, name = key.rpartition(".")
-        rank = {"global": 0, "install": 1, ":env:": 2}.get(section)
-        if equal and rank is not None and rank >= found.get(name, (0, ""))[0]:
+        if equal and section in found:
             try:
                 # pip prints values as Python would: a list over several lines has \n in it.
-                found[name] = (rank, str(ast.literal_eval(value)))
+                found[section][name] = str(ast.literal_eval(value))
             except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # the latter for deep nesting
                 raise _unreadable(line) from None
-            if "\0" in found[name][1]:
+            if "\0" in found[section][name]:
                 raise _unreadable(f"{name} has a NUL character")
-    return {name: value for name, (_, value) in found.items()}
+    return {name: value for settings in found.values() for name, value in settings.items()}
 
 
 MAX_STEP_BYTES = 1 << 20
@@ -326,13 +331,13 @@ class _ConfinedConnection(HTTPConnection):
             return super()._new_conn()
         host = self.host
         try:
-            found = socket.getaddrinfo(host.strip("[]"), self.port, allowed_gai_family(), socket.SOCK_STREAM)
+            found = socket.getaddrinfo(host, self.port, allowed_gai_family(), socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError) as error:
             raise NameResolutionError(host, self, socket.gaierror(str(error))) from None
         places = {str(one[4][0]): find_place(str(one[4][0])) for one in found}
-        failure: Exception = OSError("DNS has no address")
+        failure: NewConnectionError | ConnectTimeoutError
         try:
-            for address in self.confinement.admit(host.strip("[]"), places):
+            for address in self.confinement.admit(host, places):
                 self.host = address
                 try:
                     connected = super()._new_conn()
@@ -362,7 +367,7 @@ class _MeteredAdapter(HTTPAdapter):
     def send(self, request: Any, *arguments: Any, **options: Any) -> requests.Response:
         """Send a request. Raises `ForbiddenAddress` for one through a proxy, of which the name alone can be judged."""
         if self._confinement and select_proxy(request.url, options.get("proxies")):
-            host = urlsplit(request.url).hostname or ""
+            host = str(urlsplit(request.url).hostname)
             place = find_named_place(host)
             self._confinement.admit(host, {host: place})
             self._confinement.settle(place)
@@ -392,9 +397,9 @@ class DirectSession(requests.Session):
         for scheme in ("http://", "https://"):
             self.mount(scheme, _MeteredAdapter(step_seconds, confinement))
 
-    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+    def merge_environment_settings(self, url: Any, *arguments: Any, **options: Any) -> Any:
         """Return the settings of a request; `no_proxy` applies to proxies of the session too."""
-        settings = super().merge_environment_settings(url, proxies, stream, verify, cert)
+        settings = super().merge_environment_settings(url, *arguments, **options)
         if settings["proxies"] and should_bypass_proxies(url, settings["proxies"].get("no_proxy")):
             settings["proxies"] = {}
         return settings
@@ -431,14 +436,14 @@ class _Meter(io.RawIOBase):
 
     def __init__(self, raw: io.RawIOBase, step_seconds: float) -> None:
         self._raw, self._seconds = raw, step_seconds
-        self._left = self._deadline = float("inf")
+        self._left = self._deadline = math.inf
 
     @contextmanager
     def step(self) -> Iterator[None]:
         self._left, self._deadline = MAX_STEP_BYTES, time.monotonic() + self._seconds
         with cancellation.on_cancel(self._disconnect):
             yield
-        self._left = self._deadline = float("inf")
+        self._left = self._deadline = math.inf
 
     def _disconnect(self) -> None:
         """End a wait of another thread: for it, the server ends the connection."""

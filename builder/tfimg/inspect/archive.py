@@ -43,7 +43,7 @@ MAX_FILES = 20_000  # members of a tar. Ours have fewer than 200: layers, attest
 
 def open_plain(path: Path) -> BinaryIO:
     """Open a regular file to read. Raises `OSError` for a link, device, pipe or folder, and does not wait for it."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(f"{path} is not a plain file")

@@ -627,12 +627,10 @@ class _LayerScan:
 
 
 def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
-    try:
-        with archive.open(member) as content:
-            while piece := content.read(OUTPUT_BYTES):
-                yield piece
-    except BROKEN_ZIP as error:
-        raise UnreadableError(f"its zip data is damaged or encrypted: {error}") from None
+    """Yield a file of a zip as far as it can be read."""
+    with suppress(*BROKEN_ZIP), archive.open(member) as content:
+        while piece := content.read(OUTPUT_BYTES):
+            yield piece
 
 
 def _list_header_texts(member: TarInfo) -> Iterator[bytes]:
