@@ -622,14 +622,14 @@ class _Redirecting(AnyMethod):
 
 
 @pytest.fixture
-def asked() -> list[str]:
+def paths() -> list[str]:
     """The paths that were requested elsewhere."""
     return []
 
 
 @pytest.fixture
-def elsewhere(asked: list[str]) -> Iterator[str]:
-    with serving(_Redirecting, asked) as address:
+def elsewhere(paths: list[str]) -> Iterator[str]:
+    with serving(_Redirecting, paths) as address:
         yield f"http://{address}"
 
 
@@ -661,15 +661,15 @@ def test_a_server_that_asks_for_a_login_or_lacks_a_page_answers(status: int, els
 
 
 @pytest.mark.parametrize("status", [400, 403, 500, 503])
-def test_a_server_that_refuses_or_fails_is_asked_once_and_reported_without_the_password(
-    status: int, elsewhere: str, asked: list[str]
+def test_a_server_that_refuses_or_fails_gets_one_request_and_is_reported_without_the_password(
+    status: int, elsewhere: str, paths: list[str]
 ) -> None:
     url = f"{elsewhere}/{status}"
     with pytest.raises(NetworkError) as caught:
         probe(url.replace("//", "//ann:hunter2@"), ca=None, proxies={}, seconds=5)
     assert caught.value.what.startswith(f"{url} refused a request: ")
     assert f"HTTP status {status}" in caught.value.what
-    assert asked == [f"/{status}"]
+    assert paths == [f"/{status}"]
     assert "hunter2" not in str(caught.value)
 
 

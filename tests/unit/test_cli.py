@@ -628,7 +628,7 @@ def test_one_image_is_reported_as_one_of_many_is(tfimg: CliRunner, engine: FakeE
     many = tfimg("build", CPU, "--json").succeeded().documents[-1]["images"][0]
     one = tfimg(*BUILD, "--no-cache", "--json").succeeded().documents[-1]
     assert set(many) < set(one)
-    times = {"seconds", "reused", "checks"}
+    times = {"seconds", "reused", "checks", "proven"}
     assert {name: one[name] for name in many.keys() - times} == {name: many[name] for name in many.keys() - times}
     assert (one["status"], one["level"], one["error"], one["exit_code"]) == ("built", "validated", None, 0)
 

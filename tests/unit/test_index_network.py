@@ -218,13 +218,11 @@ def stand_in_for_python(program: str, folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "executable", str(file))
 
 
-def test_pip_is_asked_for_its_effective_settings_and_may_be_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_prints_its_effective_settings_and_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in_for_python("echo \"global.index-url='x'\"", tmp_path, monkeypatch)
     assert read_pip_settings() == {"index-url": "x"}
-    asked = (tmp_path / "arguments").read_text().split()
-    assert asked == [asked[0], "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    words = (tmp_path / "arguments").read_text().split()
+    assert words == [words[0], "-m", "pip", "--disable-pip-version-check", "config", "list"]
     stand_in_for_python("echo /env/bin/python: No module named pip >&2; exit 1", tmp_path, monkeypatch)
     assert read_pip_settings() == {}, "environments of uv have none"
 

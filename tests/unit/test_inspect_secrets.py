@@ -150,7 +150,7 @@ def test_the_shortest_value_has_eight_bytes() -> None:
 def test_a_value_is_looked_for_by_its_rarest_bytes() -> None:
     """Whatever else it has occurs everywhere, and would be compared there."""
     anchors = Search([password("tensorflow*in>some_place")])._anchors
-    assert b">som" in anchors
+    assert b">some"[:4] in anchors
     assert not {b"tens", b"w*in"} & {*anchors}
 
 
