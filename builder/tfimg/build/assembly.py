@@ -30,7 +30,8 @@ COMPILE = """ARG BASE
 FROM ${BASE} AS compiled
 ARG UNCOMPILED
 RUN --network=none --mount=type=bind,target=/work \\
-    mkdir /modules /bytecode && tar -xf /work/modules.tar -C /modules && \\
+    --mount=type=tmpfs,target=/modules --mount=type=tmpfs,target=/bytecode \\
+    tar -xf /work/modules.tar -C /modules && \\
     UNCOMPILED="${UNCOMPILED}" python3 /work/bytecode.py /modules /bytecode && \\
     tar -cf /bytecode.tar -C /bytecode .
 FROM scratch
