@@ -387,3 +387,14 @@ def test_a_failure_of_the_machine_is_no_finding_about_requirements(printed: str,
     with pytest.raises(TfimgError, match=says) as caught:
         resolve_packages(query, uv=str(tmp_path / "bin/uv"), env=environ)
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["packages = [", 'lock-version = "2.0"\ncreated-by = "uv"\npackages = []\n'],
+    ids=["no TOML", "a later version"],
+)
+def test_an_answer_of_uv_that_cannot_be_read_is_no_defect_of_tfimg(answer: str, spec: ImageSpec, uv: Path) -> None:
+    (uv.parent / "answer").write_text(answer)
+    with pytest.raises(UnsuitableHost, match=f"cannot read the lock that {uv} wrote for tensorflow-cpu==2.15.1: "):
+        resolve_lock(spec, NEWER, uv=str(uv), env={})

@@ -265,7 +265,7 @@ def resolve_packages(
     import tomllib
     import zipfile
 
-    from packaging.pylock import Pylock
+    from packaging.pylock import Pylock, PylockValidationError
     from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
     with tempfile.TemporaryDirectory(prefix="tfimg-lock-") as folder:
@@ -314,7 +314,11 @@ def resolve_packages(
             run(argv, env=env, timeout=timeout)
         except CommandFailed as failed:
             raise _find_machine_error(query, failed) or _map_error(query, failed.stderr, env) from None
-        return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
+        try:
+            return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
+        except (ValueError, PylockValidationError) as error:
+            what = f"tfimg cannot read the lock that {uv} wrote for {query.requirements[0]}"
+            raise UnsuitableHost(f"{what}: {error}.", next_step="Install tfimg and its uv again.") from None
 
 
 def best_wheel(wheels: Sequence[PackageWheel], python: str, platform: Platform) -> PackageWheel | None:
