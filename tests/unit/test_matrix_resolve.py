@@ -134,6 +134,12 @@ def test_no_pattern_selects_everything_and_one_that_matches_nothing_is_an_error(
             select_specs(specs, patterns)
 
 
+@pytest.mark.timeout(30)
+def test_a_pattern_of_many_brackets_is_refused_at_once(specs: Sequence[ImageSpec]) -> None:
+    with pytest.raises(ResolutionError, match="No image matches"):
+        select_specs(specs, ["[" * 100_000])
+
+
 @pytest.mark.parametrize(
     ("pattern", "meant"),
     [("2.15-jupiter", "2.15-jupyter"), ("2.15*-slimm", "2.15*-slim"), ("2.15-gpu", "2.15.1-cuda12.2-py3.11"),

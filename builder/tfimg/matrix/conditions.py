@@ -361,6 +361,9 @@ def preference_key(spec: ImageSpec) -> tuple[Version, bool, Version]:
     return parse_version(spec.tensorflow), spec.is_default_python, parse_version(spec.python)
 
 
+MAX_PATTERN = 200  # characters; identifiers have 40. Python takes n² steps for n brackets that nothing closes
+
+
 def select_specs(
     specs: Sequence[ImageSpec], patterns: Sequence[str], variants: Sequence[str] = ()
 ) -> tuple[ImageSpec, ...]:
@@ -374,7 +377,8 @@ def select_specs(
     for pattern in patterns:
         is_whole = any(sign in pattern for sign in "*?[") or pattern in identifiers
         glob = pattern if is_whole else f"{pattern}*"
-        matches = {identifier for identifier in identifiers if fnmatchcase(identifier, glob)}
+        is_short = len(glob) <= MAX_PATTERN
+        matches = {identifier for identifier in identifiers if is_short and fnmatchcase(identifier, glob)}
         if not matches:
             hint = _suggest_pattern(specs, pattern, variants)
             raise errors.ResolutionError(
