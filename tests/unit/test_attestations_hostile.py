@@ -383,7 +383,8 @@ def test_a_hostile_policy_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "{" * 100_000, "- " * 100_000, "? " * 100_000, "version: " + "9" * 100_000, "a: &a [*a]",
-             "a: &a [1,1]\nb: &b [*a,*a]\nc: &c [*b,*b]", "x" * 2**21]
+             "a: &a [1,1]\nb: &b [*a,*a]\nc: &c [*b,*b]", "x" * 2**21,
+             f"version: 1\naliases:\n  ? '{'[' * 60_000}'\n  : {{level: built, reason: Our CI has no GPU.}}\n"]
 )  # fmt: skip
 def test_a_policy_that_is_a_bomb_is_refused(text: str) -> None:
     with pytest.raises(FileError, match=r"^policy\.yaml is not a valid policy:\n"):
