@@ -279,6 +279,7 @@ def test_a_malformed_wheel_is_refused(changes: dict[str, bytes | None], reason: 
         (b"numpy @ file:///etc/passwd", "names an address"),
         (b"evil; 'a' in extras", "'extras'"),
         (b"evil; 'a' in dependency_groups", "'dependency_groups'"),
+        (rb"evil; os_name == '\n'", "Invalid quoted string"),
         (b"evil===1", "set relations do not support ==="),
         (b"evil<" + b"9" * 450, "has more than 400 characters"),
         (b"evil" + b",".join([b"!=1"] * 30_000), "has more than 400 characters"),

@@ -192,6 +192,7 @@ def _read_requirements(metadata: Message) -> tuple[str, ...]:
             requirement.specifier.is_disjoint(SpecifierSet(">=0"))
             if requirement.marker:
                 requirement.marker.evaluate(environment)
+                Requirement(str(requirement))  # an escaped character of a marker may not stand in one as it is
         except (ValueError, UndefinedComparison, UndefinedEnvironmentName) as error:
             raise ValueError(f"its requirement {str(requirement)[:100]!r} cannot be used: {error}") from None
     return tuple(map(str, requirements))
