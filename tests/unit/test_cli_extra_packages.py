@@ -104,6 +104,7 @@ def test_a_day_decides_which_releases_are_seen(tfimg: CliRunner, engine: FakeEng
         (("--with", "a", "--as-of", "2999-01-01"), "--as-of 2999-01-01 is in the future"),
         (("--with", "a b"), "--with, line 1: 'a b' is not a requirement such as pandas<3."),
         (("--with", "x @ https://h/x.whl"), "is not a requirement such as pandas<3."),
+        (("--with", r"a; os_name != '\n'"), "is not a requirement such as pandas<3."),
         (("--requirements", "absent.txt"), "absent.txt"),
         (("--apt", "absent.txt"), "absent.txt"),
         (("--with", "a", "--find-links", "absent"), "--find-links absent is not a folder."),

@@ -250,6 +250,7 @@ def parse_requirement(text: str) -> Requirement | None:
         found = Requirement(text)
         if found.marker:
             _evaluate(found.marker, "3.11", "x86_64")
+            Requirement(str(found))  # an escaped character of a marker may not stand in one as it is
         return found
     except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, RecursionError):
         return None
