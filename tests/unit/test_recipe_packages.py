@@ -16,14 +16,14 @@ from support.package_index import package_index
 from support.wheels import sha256, write_wheel
 from tfimg.core.errors import LockError, NetworkError, RequirementConflict
 from tfimg.core.paths import Workspace
-from tfimg.index.client import Index
+from tfimg.index.client import Index, make_environment
 from tfimg.project.project import Project
 from tfimg.recipe import conflicts, packages
 from tfimg.recipe.conflicts import _first_without
 from tfimg.recipe.facts import collect_facts, format_constraints
 from tfimg.recipe.lock import read_packages
 from tfimg.recipe.packages import find_moved
-from tfimg.recipe.releases import MAX_SECONDS, Releases
+from tfimg.recipe.releases import MAX_SECONDS, Releases, select_names
 from tfimg.recipe.requirements import PythonBound, Requested
 
 
@@ -158,6 +158,12 @@ def test_an_explanation_says_what_it_reads_and_tries(project: Project, monkeypat
             )
     assert "Reading what needs-source needs: 2 packages" in said
     assert "Trying 2.18.1-cpu-py3.11 as of 2025-03-26" in said
+
+
+def test_a_requirement_of_the_index_that_applies_has_no_marker() -> None:
+    r"""packaging cannot read again what it writes of `'\n'`."""
+    (found,) = select_names([r"a<2; os_name != '\n'"], make_environment("3.11", "x86_64"), ())
+    assert str(found) == "a<2"
 
 
 def test_a_pre_release_that_another_package_needs_is_taken(project: Project) -> None:

@@ -229,10 +229,11 @@ def _restore(values: dict[str, Any]) -> PackageRelease:
 
 
 def select_names(requires: Iterable[str], environment: dict[str, str], extras: Iterable[str]) -> list[Requirement]:
-    """Return the requirements that apply in an environment with some extras."""
+    """Return the requirements that apply in an environment with some extras, without their markers."""
     found = []
     for one in map(Requirement, requires):
         if one.marker is None or any(one.marker.evaluate({**environment, "extra": extra}) for extra in ("", *extras)):
+            one.marker = None  # a requirement with an escaped character in it cannot be parsed again
             found.append(one)
     return found
 
