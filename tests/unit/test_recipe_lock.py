@@ -391,8 +391,8 @@ def test_a_failure_of_the_machine_is_no_finding_about_requirements(printed: str,
 
 @pytest.mark.parametrize(
     "answer",
-    ["packages = [", 'lock-version = "2.0"\ncreated-by = "uv"\npackages = []\n'],
-    ids=["no TOML", "a later version"],
+    ["packages = [", 'lock-version = "2.0"\ncreated-by = "uv"\npackages = []\n', f"packages = {'[' * 2000}"],
+    ids=["no TOML", "a later version", "deep"],
 )
 def test_an_answer_of_uv_that_cannot_be_read_is_no_defect_of_tfimg(answer: str, spec: ImageSpec, uv: Path) -> None:
     (uv.parent / "answer").write_text(answer)

@@ -316,7 +316,7 @@ def resolve_packages(
             raise _find_machine_error(query, failed) or _map_error(query, failed.stderr, env) from None
         try:
             return Pylock.from_dict(tomllib.loads(answer.read_text())).packages
-        except (ValueError, PylockValidationError) as error:
+        except (ValueError, RecursionError, PylockValidationError) as error:
             what = f"tfimg cannot read the lock that {uv} wrote for {query.requirements[0]}"
             raise UnsuitableHost(f"{what}: {error}.", next_step="Install tfimg and its uv again.") from None
 
