@@ -183,7 +183,7 @@ def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
         from tfimg.core.text import escape_unprintable
 
         text = fold_lines(escape_unprintable(text))
-    print(text, file=sys.stderr)
+    print(f"{text}\n", end="", file=sys.stderr)  # at once: a second signal may come between two writes
     return error.exit_code
 
 
