@@ -117,7 +117,9 @@ def test_an_engine_that_only_runs_images_renews_and_is_named(
 
 def test_by_digest_and_in_json(renew: CliRunner, engine: FakeEngine) -> None:
     engine.names[PINNED] = engine.pushed[PINNED]
-    (reported,) = renew(PINNED, f"{NAME}:2.15", "--json").succeeded().events("renewed")
+    ended = renew(PINNED, f"{NAME}:2.15", "--json").succeeded()
+    assert {event["step"] for event in ended.events("progress")} == {f"pull {PINNED}"}
+    (reported,) = ended.events("renewed")
     assert (reported["digest"], reported["identifier"], reported["level"]) == (
         IMAGE.digest,
         GREEN.identifier,

@@ -341,7 +341,11 @@ def test_what_is_planted_in_a_zip_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize(("containers", "kinds"), [(MAX_DEPTH, ["credential"]), (MAX_DEPTH + 1, [])])
-@pytest.mark.parametrize("pack", [gzip.compress, lambda content: archive({"in": content})], ids=["gzip", "tar"])
+@pytest.mark.parametrize(
+    "pack",
+    [gzip.compress, lambda content: archive({"in": content}), lambda content: zipped({"in": content})],
+    ids=["gzip", "tar", "zip"],
+)
 def test_the_depth_of_containers_is_limited(pack: Callable[[bytes], bytes], containers: int, kinds: list[str]) -> None:
     content = gzip.compress(PLANTED)
     for _ in range(containers - 1):

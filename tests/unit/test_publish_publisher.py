@@ -179,9 +179,11 @@ def test_what_another_program_has_pushed_is_searched_before_it_is_proven(machine
 
 def test_a_plan_says_the_same_before_as_what_is_done_after(machine: Machine, registry: MemoryRegistry) -> None:
     jobs = [machine.job(identifier) for identifier in (CPU, GPU)]
-    decider = TagDecider(registry=registry, trusted=machine.trusted, policy=Policy())
+    line = Line(registry)
+    decider = TagDecider(registry=line, trusted=machine.trusted, policy=Policy())
     before = [plan_job(job, decider) for job in jobs]
     assert registry.named == {}
+    assert not [call for call in line.calls if call[0] == "referrers"], "an image that is not there has no attestations"
     for expected, image in zip(before, machine.publish(CPU, GPU).images, strict=True):
         done = {decision.tag: (decision.verdict, decision.why) for decision in image.decisions}
         planned = {decision.tag: (decision.verdict, decision.why) for decision in expected.decisions}

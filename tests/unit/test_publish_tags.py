@@ -10,13 +10,34 @@ import pytest
 from support.memory_registry import MemoryRegistry
 from support.messages import exactly
 from support.published_images import EPOCH, Call, Line, at, fail_at, put_image, registry_gone
+from support.signing import OURS
+from support.statements import FAILED, LINKED, ON_GPU, make_statements
+from tfimg.attestations.attach import attach
 from tfimg.attestations.policy import TagPromise
-from tfimg.attestations.promotions import ImageStatements, Promotion, SignedPredicate, TagMove, Withdrawal
+from tfimg.attestations.promotions import (
+    ImageStatements,
+    Promotion,
+    SignedPredicate,
+    TagMove,
+    Withdrawal,
+    read_image_statements,
+)
 from tfimg.core.errors import NetworkError, NotInRegistry, PublicationIncomplete, TagConflict, TamperedError
 from tfimg.core.levels import Level
 from tfimg.publish.history import build_tags
-from tfimg.publish.tags import Decision, Move, PublishedRelease, Question, TaggedImage, decide, move_tags, read_release
+from tfimg.publish.tags import (
+    Decision,
+    Move,
+    PublishedRelease,
+    Question,
+    TaggedImage,
+    decide,
+    move_tags,
+    read_release,
+    read_signed_image,
+)
 from tfimg.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
+from tfimg.validation.report import Report
 
 PROMISE = TagPromise(tags="*-gpu", level=Level.VALIDATED, reason="it was seen there")
 LESS = replace(PROMISE, level="linked")
@@ -189,6 +210,16 @@ def test_the_release_of_an_index_is_that_of_its_first_image(registry: MemoryRegi
     lost = put_index(registry, image)
     del registry.manifests[image.digest]
     assert read_release(registry, lost) is None
+
+
+@pytest.mark.parametrize(("report", "level"), [(ON_GPU, Level.VALIDATED), (LINKED, Level.LINKED), (FAILED, None)])
+def test_the_level_of_an_image_is_what_its_signed_test_result_proves(
+    report: Report, level: Level | None, registry: MemoryRegistry
+) -> None:
+    image = put_image(registry, NEW.identifier)
+    attach(registry, image.digest, make_statements(report, of=image.digest), key=OURS)
+    statements = read_image_statements(registry, image.digest, [OURS.verifying_key])
+    assert read_signed_image(registry, image, statements) == TaggedImage(digest=image.digest, release=NEW, level=level)
 
 
 def test_an_image_whose_label_is_not_a_version_is_no_image_of_tfimg(registry: MemoryRegistry) -> None:
