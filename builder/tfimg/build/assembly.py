@@ -26,13 +26,14 @@ from tfimg.layers.wheel import Blob
 from tfimg.matrix.schema import Platform
 from tfimg.recipe.layout import WheelLayer
 
+# A group of wheels is compiled while others are loaded. Only the tar remains in the build cache.
 COMPILE = """ARG BASE
 FROM ${BASE} AS compiled
 ARG UNCOMPILED
-RUN --network=none --mount=type=bind,target=/work \\
+RUN --network=none --mount=type=bind,target=/context \\
     --mount=type=tmpfs,target=/modules --mount=type=tmpfs,target=/bytecode \\
-    tar -xf /work/modules.tar -C /modules && \\
-    UNCOMPILED="${UNCOMPILED}" python3 /work/bytecode.py /modules /bytecode && \\
+    tar -xf /context/modules.tar -C /modules && \\
+    UNCOMPILED="${UNCOMPILED}" python3 /context/bytecode.py /modules /bytecode && \\
     tar -cf /bytecode.tar -C /bytecode .
 FROM scratch
 COPY --from=compiled /bytecode.tar /
@@ -73,7 +74,8 @@ class BaseByteCode:
     @cached_property
     def key(self) -> str:
         """See `tfimg.layers.layers.ByteCode`."""
-        return sha256("\n".join([self._wait()[1], hash_file(self.script), *self.uncompiled]).encode()).hexdigest()
+        words = [self._wait()[1], COMPILE, hash_file(self.script), *self.uncompiled]
+        return sha256("\n".join(words).encode()).hexdigest()
 
     def compile(self, modules: Path, target: Path) -> None:
         """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`."""
@@ -141,7 +143,7 @@ class EarlyLoader:
             self.end()
 
     def wait_for(self, layers: Sequence[WheelLayer]) -> bool:
-        """Wait until the engine has layers; return whether it has."""
+        """Wait until the engine has layers; return False if loading ended before."""
         with self._changed:
             self._wanted = max((self.order.index(layer) + 1 for layer in layers), default=0)
             self._changed.notify_all()

@@ -142,10 +142,10 @@ def _interrupted_result(plan: Plan, builder: Builder | None) -> ImageResult:
 
 
 MAX_NAMED = 10
-"""Images of which an engine is asked by name, rather than for all that it has."""
+"""Up to this number of images, an engine lists them by name, and not all that it has."""
 
 MAX_KNOWN = 1000
-"""Images that later runs need not ask about."""
+"""Images whose descriptions are kept for later runs."""
 
 NAMES = {"names", "by_digest"}
 """Fields of images that an engine lists each time."""

@@ -192,7 +192,7 @@ def list_shared_engines() -> Iterator[str]:
 
 
 def _has_context(environ: Mapping[str, str]) -> bool:
-    """Whether a docker context is chosen, so that docker has to be asked for its host, in a tenth of a second."""
+    """Return whether a docker context is chosen: its host is printed by docker alone, which takes 0.1 s."""
     file = Path(environ.get("DOCKER_CONFIG") or f"{environ.get('HOME', '')}/.docker", "config.json")
     with suppress(OSError):
         if b'"currentContext"' in file.read_bytes():

@@ -10,6 +10,7 @@ Profile = Literal["smoke", "standard", "full"]
 
 
 def suite_files(folder: Path) -> dict[str, bytes]:
+    """Return the modules of the suite by their paths below its folder."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*.py"))
@@ -38,4 +39,5 @@ ALL_CHECKS = CheckSelection()  # all checks that a level requires
 
 
 MAX_FILES = 1000
-"""Files in each folder, the newest ones: the matrix has 258 images, and a new suite writes a report on each."""
+"""Reports or inventories kept in a folder, the newest: the matrix has 258 images, and a new suite writes one on
+each."""
