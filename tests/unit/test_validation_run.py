@@ -1,7 +1,7 @@
 """The suite's event stream becomes a report of whole events only; green reports are kept for the same subject."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from tfimg.core.errors import (
 )
 from tfimg.core.files import hash_files
 from tfimg.core.levels import Level
-from tfimg.engine.interface import Exit, Line
+from tfimg.engine.interface import Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
 from tfimg.recipe.lock import hash_lock
@@ -244,6 +244,27 @@ def test_a_suite_that_says_nothing_is_not_green(output: list[Said], words: str, 
     report = judge(spec, *output)
     problem = f"the suite did not start: {words}"
     assert (report.results, report.passed, report.level, report.problem) == ((), False, "built", problem)
+
+
+@pytest.mark.parametrize(
+    ("silent", "problem"), [(1, None), (2, "the suite did not start: the process ended with status 0: no output")]
+)
+def test_a_run_whose_output_the_engine_lost_is_repeated_once(silent: int, problem: str | None, spec: ImageSpec) -> None:
+    engine = _Forgetful()
+    engine.silent = silent
+    events: list[SuiteEvent] = []
+    report = judge(spec, *GOOD, engine=engine, on_event=events.append)
+    assert (report.problem, report.passed, len(engine.ran)) == (problem, not problem, 2)
+    assert len(events) == (0 if problem else 5), "none is told twice"
+
+
+class _Forgetful(FakeEngine):
+    """Loses what its first programs print."""
+
+    silent = 0
+
+    def _output(self, request: RunRequest) -> Sequence[Line | Exit | BaseException]:
+        return [FINE] if len(self.ran) <= self.silent else super()._output(request)
 
 
 def test_a_check_that_the_suite_does_not_have_is_an_error_of_the_request(spec: ImageSpec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
@@ -26,7 +26,7 @@ from tfimg.core.text import (
     to_plain_text,
     to_strict_json,
 )
-from tfimg.engine.interface import ContainerRunner, Exit, RunRequest
+from tfimg.engine.interface import ContainerRunner, Exit, Line, RunRequest
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.validation.suite import Profile
 
@@ -88,6 +88,24 @@ class Inventory(documents.Document):
     imported: frozenset[str] | None = None
 
 
+def run_program(engine: ContainerRunner, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
+    """Yield what a program prints that always prints, and its end; `timeout` in seconds. Raises `TimeoutError`.
+
+    An engine under load can lose the whole output of a short program (seen once in Docker 26.1, of thousands of runs):
+    one that ended well and printed nothing is started a second time.
+    """
+    for is_last in (False, True):
+        printed = False
+        with closing(engine.run(request, timeout=timeout)) as output:
+            for item in output:
+                if isinstance(item, Exit) and item.status == 0 and not (printed or is_last):
+                    break
+                printed = True
+                yield item
+            else:
+                return
+
+
 def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, contents_only: bool = False) -> Inventory:
     """Run images/inventory.py in an image and return its output. Raises `ValidationAborted`.
 
@@ -97,7 +115,7 @@ def take_inventory(image: str, script: bytes, *, engine: ContainerRunner, conten
     request = RunRequest(image=image, command=command, files={SCRIPT: (script, 0o444)})
     result, reason = "", "no output"  # the last lines: an image may print any number of them
     status: int | None = None
-    with closing(engine.run(request, timeout=SECONDS)) as output, suppress(TimeoutError):
+    with closing(run_program(engine, request, timeout=SECONDS)) as output, suppress(TimeoutError):
         for item in output:
             if isinstance(item, Exit):
                 status = item.status

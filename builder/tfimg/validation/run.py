@@ -38,6 +38,7 @@ from tfimg.validation.report import (
     Outcome,
     Report,
     Verdict,
+    run_program,
     take_inventory,
 )
 from tfimg.validation.suite import ALL_CHECKS, MAX_FILES, CheckSelection
@@ -367,7 +368,7 @@ def validate(
     start, stream = time.monotonic(), EventStream(nonce=secrets.token_hex(8))
     container = _container(request, stream.nonce)
     try:
-        with closing(engine.run(container, timeout=SUITE_SECONDS)) as output:
+        with closing(run_program(engine, container, timeout=SUITE_SECONDS)) as output:
             for item in output:
                 for event in stream.feed(item):
                     on_event(event)
