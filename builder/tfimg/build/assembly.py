@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +15,7 @@ from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 
-from tfimg.core.cancellation import raise_if_cancelled
+from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.events import OnEvent, timed_step
 from tfimg.core.files import hash_file
 from tfimg.engine.handover import ImageLayer, make_plain_config, stream_image
@@ -39,8 +38,6 @@ FROM scratch
 COPY --from=compiled /bytecode.tar /
 """
 
-WAIT_SECONDS = 0.1  # after which a thread looks whether its work was cancelled
-
 EARLY_BYTES = 30_000_000
 """Compressed bytes of layers that are worth an archive of their own before the rest is finished: the engine unpacks
 layers one after another, those of 2.15.1 for CPU for 10 s, and meanwhile others are made."""
@@ -57,19 +54,19 @@ class BaseByteCode:
     script: Path
     uncompiled: tuple[str, ...]
     no_cache: bool
-    _base: "Future[tuple[str, str]]" = field(default_factory=Future, init=False)
+    _base: tuple[str, str] = field(default=("", ""), init=False)
+    _waits_no_more: threading.Event = field(default_factory=threading.Event, init=False)
 
     def set_base(self, reference: str, digest: str) -> None:
         """State the base: its name in the engine or a registry, and its digest."""
-        self._base.set_result((reference, digest))
+        self._base = reference, digest
+        self._waits_no_more.set()
 
     def _wait(self) -> tuple[str, str]:
-        while True:
-            raise_if_cancelled()
-            try:
-                return self._base.result(timeout=WAIT_SECONDS)
-            except TimeoutError:
-                continue
+        with on_cancel(self._waits_no_more.set):
+            self._waits_no_more.wait()
+        raise_if_cancelled()
+        return self._base
 
     @cached_property
     def key(self) -> str:
@@ -137,19 +134,19 @@ class EarlyLoader:
     def run(self) -> None:
         """Load what is ready, until `end`. Raises as `Engine.load`."""
         try:
-            while ready := self._wait_for_layers():
-                self._load(ready)
+            with on_cancel(self.end):
+                while ready := self._wait_for_layers():
+                    self._load(ready)
         finally:
             self.end()
 
     def wait_for(self, layers: Sequence[WheelLayer]) -> bool:
         """Wait until the engine has layers; return False if loading ended before."""
-        with self._changed:
+        with on_cancel(self.end), self._changed:
             self._wanted = max((self.order.index(layer) + 1 for layer in layers), default=0)
             self._changed.notify_all()
-            while self._done < self._wanted and not self._ended:
-                self._changed.wait(WAIT_SECONDS)
-                raise_if_cancelled()
+            self._changed.wait_for(lambda: self._done >= self._wanted or self._ended)
+            raise_if_cancelled()
             return self._done >= self._wanted
 
     def _wait_for_layers(self) -> list[tuple[WheelLayer, Blob]]:
@@ -160,8 +157,8 @@ class EarlyLoader:
                 added = sum(blob.size for _, blob in ready[self._done :])
                 if added >= EARLY_BYTES or self._done < self._wanted <= len(ready):
                     return ready
-                self._changed.wait(WAIT_SECONDS)
-                raise_if_cancelled()
+                self._changed.wait()
+            raise_if_cancelled()
             return []
 
     def _load(self, ready: Sequence[tuple[WheelLayer, Blob]]) -> None:
