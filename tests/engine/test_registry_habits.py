@@ -24,6 +24,8 @@ from tfimg.registry.client import open_registry
 from tfimg.registry.http import ConnectionSettings
 from tfimg.registry.reference import parse_repository
 
+pytestmark = pytest.mark.full
+
 CPU = "2.15.1-cpu-py3.11"
 ALIASES = ("2.15", "2.15-py3.11", "2.15.1")
 LOCAL = "tfimg-test/habits"

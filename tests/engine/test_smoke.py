@@ -1,6 +1,6 @@
 """The main job: install an engine, bootstrap a base, build, validate, publish, verify and pull one TensorFlow image.
 
-With `test_registry_habits.py`, all of the engine tier that runs by default.
+All of the engine tier that runs by default.
 """
 
 import os

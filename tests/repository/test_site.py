@@ -14,6 +14,8 @@ from tfimg.cli.app import COMMANDS, GROUPS
 from tfimg.core import errors
 from tfimg.core.errors import ExitCode
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -205,6 +205,9 @@ class _Full(_Answers):
         if self.path.endswith("/info"):
             self._json(200, self.server.subject)  # type: ignore[attr-defined]
         elif "/images/load" in self.path:
+            while self.rfile.readline() != b"0\r\n":  # the end of the archive, which another request follows
+                pass
+            self.rfile.readline()
             self._json(200, {"error": "write /x: no space left on device"})
         else:
             super().answer()
