@@ -416,9 +416,10 @@ class Index:
 
         `version` is normalized (PEP 440), as in locks.
         """
-        listed = [wheel for wheel in self.read_project(project).wheels if str(wheel.version) == version]
-        found = [wheel for wheel in listed if wheel.sha256 == sha256]
-        return found or [wheel for wheel in listed if wheel.sha256 is None]
+        page = self.read_project(project).wheels
+        # Of thousands of versions, few are written out.
+        listed = [wheel for wheel in page if wheel.sha256 in (sha256, None) and str(wheel.version) == version]
+        return [wheel for wheel in listed if wheel.sha256] or listed
 
     def list_systems(self, project: str, version: Version | None, *, with_source: bool = False) -> str:
         """Return the systems that a version, or each, is for, such as `Windows`; an empty text if it may be for Linux.

@@ -22,7 +22,7 @@ from email.message import Message
 from email.parser import HeaderParser
 from itertools import pairwise
 from os.path import relpath
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import zstandard
@@ -72,21 +72,23 @@ class BlobWriter:
         self._sink = sink
         self._tar_hash, self._blob_hash = hashlib.sha256(), hashlib.sha256()
         self._unpacked = self._size = self._files = 0
-        self._paths: set[PurePosixPath] = set()
+        self._paths: set[str] = set()
 
     def add(self, path: str, size: int, pieces: Iterable[bytes], *, executable: bool = False) -> None:
-        """Add a file.
+        """Add a file, whose path is plain; see `find_path_problem`.
 
         Of several with one path, as wheels of one namespace have them, the first stays. Raises `ValueError` if the
         pieces are not `size` bytes: the layer is unusable then.
         """
-        place = PurePosixPath(path)
-        if place in self._paths:
+        if path in self._paths:
             return
-        folders = [folder for folder in reversed(place.parents) if folder.name and folder not in self._paths]
-        self._paths.update([*folders, place])
-        for folder in folders:
-            self._write_header(str(folder), kind=tarfile.DIRTYPE, mode=0o755)
+        folders = []
+        folder = path
+        while (folder := folder.rpartition("/")[0]) and folder not in self._paths:
+            folders.append(folder)
+        self._paths.update([*folders, path])
+        for folder in reversed(folders):
+            self._write_header(folder, kind=tarfile.DIRTYPE, mode=0o755)
         self._write_header(path, size=size, mode=0o755 if executable else 0o644)
         written = 0
         for piece in pieces:
