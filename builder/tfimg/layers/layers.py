@@ -408,7 +408,7 @@ class GroupMaker:
         path = self.store.folder / f"layer-{token_hex(8)}"
         try:
             with name_in_errors(path), path.open("wb") as sink:
-                yield (writer := BlobWriter(sink, self.compression))
+                yield (writer := BlobWriter(sink, self.compression, far_matches=layer.group.is_shared))
                 blobs[layer] = writer.close()
             self.store.add(blobs[layer], path)
             self.on_layer(layer, blobs[layer])

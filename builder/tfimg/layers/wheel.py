@@ -42,9 +42,8 @@ GZIP_LEVEL = 3
 """Of ISA-L, whose highest it is: about the size of gzip -5 at eight times its speed, says its documentation."""
 
 WINDOW_LOG = 23
-"""8 MiB, the largest window that every decoder of zstd must accept (RFC 8878, 3.1.1.1.2), searched for long matches.
-On TensorFlow 2.15.1 with CUDA 12.2 that is 6 % smaller than level 3 without, at no cost to who unpacks. A window of 128
-MiB is 14 % smaller, and containerd 1.7 takes twice as long to unpack it."""
+"""8 MiB, the largest window that every decoder of zstd must accept (RFC 8878, 3.1.1.1.2). A window of 128 MiB is 14 %
+smaller for CUDA 12.2, and containerd 1.7 takes twice as long to unpack it."""
 
 THREADS = 2
 """Threads that zstd compresses one layer with, beside the one that inflates and hashes. The bytes are the same for any
@@ -64,11 +63,15 @@ class Blob:
 
 
 class BlobWriter:
-    """Writes files, and the folders that they lie in, into a layer. Not thread-safe."""
+    """Writes files, and the folders that they lie in, into a layer. Not thread-safe.
 
-    def __init__(self, sink: BinaryIO, compression: Compression) -> None:
+    With `far_matches`, zstd searches the whole window: with NVIDIA's libraries of CUDA 12.2, an image is 6 % smaller.
+    TensorFlow 2.15.1's wheel is 0.2 % smaller, and takes 3.7 s of a processor in place of 2.6 s.
+    """
+
+    def __init__(self, sink: BinaryIO, compression: Compression, *, far_matches: bool = False) -> None:
         self._kind = "gzip" if compression == "gzip" else "zstd"
-        self._compressor = _compressor(compression)
+        self._compressor = _compressor(compression, far_matches=far_matches)
         self._sink = sink
         self._tar_hash, self._blob_hash = hashlib.sha256(), hashlib.sha256()
         self._unpacked = self._size = self._files = 0
@@ -130,12 +133,12 @@ class BlobWriter:
         self._size += len(data)
 
 
-def _compressor(compression: Compression) -> Any:
+def _compressor(compression: Compression, *, far_matches: bool) -> Any:
     if compression == "gzip":
         # 31: a gzip header, which has no time in it, and a window of 32 KiB.
         return isal_zlib.compressobj(GZIP_LEVEL, wbits=31)
     parameters = zstandard.ZstdCompressionParameters.from_level(
-        ZSTD_LEVELS[compression], window_log=WINDOW_LOG, enable_ldm=True, threads=THREADS
+        ZSTD_LEVELS[compression], window_log=WINDOW_LOG, enable_ldm=far_matches, threads=THREADS
     )
     return zstandard.ZstdCompressor(compression_params=parameters).compressobj()
 

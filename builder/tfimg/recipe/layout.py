@@ -19,7 +19,7 @@ BuildKit, which packs the layers of the system and of byte code, knows four leve
 
 SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"  # a path without Python's version
 
-LAYER_FORMAT = "3"
+LAYER_FORMAT = "4"
 """Version of the layers that `tfimg.layers` makes: raised when the same wheels would give other bytes."""
 
 EPOCH = 946684800
