@@ -95,7 +95,7 @@ def _logged_in(arguments: Sequence[str], home: str) -> list[str]:
     """What a login shell prints."""
     program = shutil.which(arguments[0])
     if program is None:
-        raise CheckFailed(f"expected `{arguments[0]}` on PATH, found none: platforms start programs with it; install it")
+        raise CheckFailed(f"expected `{arguments[0]}` on PATH, found none: platforms start programs by it; add it")
     done = subprocess.run(
         [*arguments[1:], "-c", LOGIN],
         executable=program,
