@@ -67,7 +67,7 @@ def test_tensorflow_trains_on_a_read_only_root_within_limits(built: Built, engin
     assert (ended.status, ended.stdout) == (0, "1 True\n"), ended.stderr
 
 
-LOGIN = 'command -v python pip; echo "$TENSORFLOW_VERSION $(id -un) ${PIP_CONSTRAINT-unset}"'
+LOGIN = 'command -v python; command -v pip; echo "$TENSORFLOW_VERSION $(id -un) ${PIP_CONSTRAINT-unset}"'
 FOUND = ["/opt/tensorflow/bin/python", "/opt/tensorflow/bin/pip"]
 
 
