@@ -42,6 +42,7 @@ IMAGE_CHECKS = (  # as tfimg.recipe.facts has them
     "environment.user",
     "environment.setuid",
     "environment.listening",
+    "environment.login_shell",
     "libraries.none",
     "libraries.driver_stub",
 )

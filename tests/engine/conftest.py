@@ -130,6 +130,12 @@ def built(engine: DockerEngine) -> Built:
 
 
 @pytest.fixture(scope="session")
+def jupyter(engine: DockerEngine) -> Built:
+    """The image of variant jupyter."""
+    return _built(f"{IDENTIFIER}-jupyter", "--tf", "2.15", "--python", "3.11", "--variant", "jupyter")
+
+
+@pytest.fixture(scope="session")
 def newer(engine: DockerEngine) -> Built:
     """The day's CPU image of TensorFlow 2.16 or newer."""
     return _built_in_turn("cpu", "--profile", "full")

@@ -42,11 +42,6 @@ exec ssh -F /dev/null -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownH
 
 
 @pytest.fixture(scope="session")
-def jupyter(engine: DockerEngine) -> Built:
-    return _built(f"{IDENTIFIER}-jupyter", "--tf", "2.15", "--python", "3.11", "--variant", "jupyter")
-
-
-@pytest.fixture(scope="session")
 def dev(engine: DockerEngine) -> Built:
     return _built(f"{IDENTIFIER}-dev", "--tf", "2.15", "--python", "3.11", "--variant", "dev")
 
@@ -109,6 +104,44 @@ def test_the_server_answers_to_its_token_for_any_user_with_a_read_only_root(
         answers = [status(f"{address}/api/status", token) for token in ("right", None, "wrong")]
         assert answers == [200, 403, 403]
         assert running.exec_run("tfimg-jupyter-health").exit_code == 0
+
+
+@pytest.mark.parametrize("home", ["/home/jovyan", "/home/tensorflow"])
+def test_kubeflow_s_path_and_an_empty_volume_as_home(
+    home: str, jupyter: Built, engine: DockerEngine, tmp_path: Path
+) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o777)
+    with container(engine, jupyter.name) as prepared:
+        prepared.with_volume_mapping(str(volume), home, "rw").with_env("NB_PREFIX", "/notebook/ann/first")
+        prepared.with_env("JUPYTER_TOKEN", "right").with_exposed_ports(8888)
+        running = prepared.start().get_wrapped_container()
+        address = f"http://127.0.0.1:{prepared.get_exposed_port(8888)}"
+        below = f"{address}/notebook/ann/first"
+        wait_until(lambda: status(f"{below}/api") == 200)
+        assert (status(f"{address}/api"), status(f"{below}/api/status")) == (404, 403)
+        with urllib.request.urlopen(f"{below}/lab?token=right", timeout=20) as page:  # noqa: S310
+            framing = (page.headers["Content-Security-Policy"].split(";")[0], page.headers["X-Frame-Options"])
+        assert framing == ("frame-ancestors 'self'", None), "Kubeflow's dashboard has the notebook's host"
+        save = urllib.request.Request(  # noqa: S310
+            f"{below}/api/contents/saved.txt", b'{"type": "file", "format": "text", "content": "x"}',
+            {"Authorization": "token right"}, method="PUT",
+        )  # fmt: skip
+        with urllib.request.urlopen(save, timeout=20) as response:  # noqa: S310
+            assert response.status == 201
+        assert (volume / "saved.txt").read_text() == "x"
+        assert running.exec_run("tfimg-jupyter-health").exit_code == 0
+        assert b"lost with the container" not in running.logs()
+
+
+def test_notebooks_that_no_volume_keeps_are_pointed_out(jupyter: Built, engine: DockerEngine, tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir(0o755)
+    with container(engine, jupyter.name) as prepared:
+        prepared.with_volume_mapping(str(tmp_path / "volume"), "/home/tensorflow", "rw")
+        running = prepared.start().get_wrapped_container()
+        line = b"may not write to /home/tensorflow, so files in /tmp/home-1000 are lost with the container"
+        wait_until(lambda: line in running.logs())
 
 
 def test_jupyterlab_neither_asks_for_news_nor_looks_for_updates(jupyter: Built, engine: DockerEngine) -> None:

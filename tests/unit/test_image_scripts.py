@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -212,3 +212,106 @@ def test_the_folders_that_people_mount_belong_to_the_user_and_group_0_may_write(
     assert {(one.st_uid, one.st_gid, one.st_mode & 0o7777, one.st_mtime) for one in found.values()} == {
         (1000, 0, 0o775, 0)
     }
+
+
+# The environment of programs and login shells
+
+SHOW = 'printf "%s\\n" "$HOME" "${TMPDIR-unset}" "$PATH" "${TF_NUM_INTRAOP_THREADS-unset}"'
+
+
+@pytest.fixture(params=["dash", "bash"])
+def profile(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., list[str]]:
+    """Return HOME, TMPDIR, PATH and the threads that a shell has with the profile, where its variables are these."""
+    (tmp_path / "cgroup").mkdir()
+    (tmp_path / "programs").mkdir()
+    processors = tmp_path / "programs/nproc"
+    processors.write_text("#!/bin/sh\necho 8\n")
+    processors.chmod(0o755)
+    script = tmp_path / "script"
+    text = (SCRIPTS / "profile").read_text().replace("/sys/fs/cgroup", str(tmp_path / "cgroup"))
+    script.write_text(text.replace("/home/tensorflow", str(tmp_path / "no-home")))
+
+    def read(**variables: str) -> list[str]:
+        env = {
+            "PATH": f"{tmp_path}/programs:/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "TMPDIR": str(tmp_path),
+            **variables,
+        }
+        shell = [request.param, "-euc", f". {script}; {SHOW}"]
+        done = subprocess.run(shell, check=True, env=env, capture_output=True, text=True)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    return read
+
+
+def test_what_a_platform_gives_stays(profile: Callable[..., list[str]], tmp_path: Path) -> None:
+    path = f"/venv/bin:/opt/tensorflow/bin:{tmp_path}/programs:/usr/bin:/bin"
+    assert profile(PATH=path) == [str(tmp_path), str(tmp_path), path, "unset"]
+
+
+def test_a_login_shell_has_the_interpreter_before_debian_s_programs(
+    profile: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    assert profile()[2].startswith(f"/opt/tensorflow/bin:{tmp_path}/.local/bin:{tmp_path}/programs:")
+
+
+def test_a_home_that_is_missing_becomes_one_that_only_its_user_reads(
+    profile: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    expected = tmp_path / f"home-{os.getuid()}"
+    for _ in range(2):  # later shells of the container get the same
+        home, _, path, _ = profile(HOME="/nonexistent", PATH=f"/opt/tensorflow/bin:{tmp_path}/programs:/usr/bin:/bin")
+        assert (home, path.rpartition(":")[2]) == (str(expected), f"{expected}/.local/bin")
+    assert expected.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("planted", ["link", "folder"])
+def test_a_home_that_another_user_planted_is_not_taken(
+    planted: str, profile: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """The folder for temporary files may be the machine's."""
+    place, trap = tmp_path / f"home-{os.getuid()}", tmp_path / "trap"
+    trap.mkdir()
+    if planted == "link":
+        place.symlink_to(trap)
+    elif os.geteuid() != 0:
+        pytest.skip("files of other owners")
+    else:
+        place.mkdir(0o777)
+        os.chown(place, 4321, 4321)
+    home = Path(profile(HOME="/nonexistent")[0])
+    assert (home.is_dir(), home.resolve() in {place.resolve(), trap}) == (True, False)
+
+
+def test_temporary_files_go_where_they_can_be_written(profile: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert profile(TMPDIR="/nonexistent")[1] == "/tmp"  # noqa: S108
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "threads"),
+    [
+        ({"cpu.max": "max 100000"}, {}, "unset"),
+        ({"cpu.max": "50000 100000"}, {}, "1"),
+        ({"cpu.max": "250000 100000"}, {}, "3"),
+        ({"cpu.max": "250000 100000"}, {"OMP_NUM_THREADS": "1"}, "3"),
+        ({"cpu.max": "250000 100000"}, {"TF_NUM_INTRAOP_THREADS": ""}, ""),
+        ({"cpu.max": "800000 100000"}, {}, "unset"),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, {}, "unset"),
+        ({"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, {}, "2"),
+    ],
+)
+def test_threads_follow_the_quota_of_the_cgroup(
+    files: dict[str, str], given: dict[str, str], threads: str, profile: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(f"{text}\n")
+    assert profile(**given)[3] == threads
+
+
+def test_the_entry_starts_a_program_also_without_the_profile() -> None:
+    words = ["sh", "-c", 'printf "%s|" "$@"; exit 7', "sh", "a b", "", "*"]
+    ended = subprocess.run(["sh", str(SCRIPTS / "entry"), *words], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "a b||*|", "")

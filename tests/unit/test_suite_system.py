@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from checks import certificates, listening, locality, system
+from checks import certificates, environment, listening, locality, system
 from contract import CheckFailed, Facts
 
 from support.processes import without_root
@@ -154,3 +154,38 @@ def test_few_authorities_are_a_fault_unless_they_are_one_s_own() -> None:
     for found, own in few:
         with pytest.raises(CheckFailed, match="expected at least 100"):
             certificates.judge(found, own)
+
+
+# Login shells
+
+GOOD = [sys.prefix, f"{sys.prefix}/bin/pip", "2.15.1"]
+
+
+def test_login_shells_with_the_interpreter_pass() -> None:
+    assert environment.judge_login({"bash -l": GOOD, "-sh": GOOD}, "2.15.1") == {
+        "shells": {"bash -l": GOOD, "-sh": GOOD}
+    }
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["bash: line 1: python: command not found", ""],
+        ["/usr", "/usr/bin/pip", "2.15.1"],
+        [*GOOD[:2], "2.16.1"],
+        [*GOOD[:2], ""],
+        [],
+    ],
+)
+def test_a_login_shell_with_another_python_or_version_is_named(lines: list[str]) -> None:
+    with pytest.raises(CheckFailed, match=r"expected `-sh` to have .* and TENSORFLOW_VERSION=2\.15\.1, found"):
+        environment.judge_login({"bash -l": GOOD, "-sh": lines}, "2.15.1")
+
+
+def test_login_shells_start_without_the_variables_of_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no image's profile: what its shells find is Debian's, whatever our PATH says."""
+    monkeypatch.setenv("TENSORFLOW_VERSION", "2.15.1")
+    with pytest.raises(CheckFailed) as caught:
+        environment.login_shell(Facts(tensorflow="2.15.1"))
+    assert set(caught.value.measured["shells"]) == {"bash -l", "sh -l", "-sh"}
+    assert {lines[-1] for lines in caught.value.measured["shells"].values()} == {""}

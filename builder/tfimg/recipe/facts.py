@@ -19,6 +19,7 @@ LOCK_CHECKS = (
     "environment.user",
     "environment.setuid",
     "environment.constraints",
+    "environment.login_shell",
 )
 """Checks of promises that only images built from a lock keep."""
 
@@ -28,6 +29,7 @@ IMAGE_CHECKS = (
     "environment.user",
     "environment.setuid",
     "environment.listening",
+    "environment.login_shell",
     "libraries.none",
     "libraries.driver_stub",
 )

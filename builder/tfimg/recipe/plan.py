@@ -43,6 +43,7 @@ def render_dockerfile(
     `RenderError` when the template is wrong.
     """
     programs = [name for name, variant in spec.variants if variant.port]
+    variables = _container_variables(spec)
     layers = layout.list_layer_names(lock, debian=bool(spec.system_packages), programs=bool(programs))
     return _render(
         environment,
@@ -59,7 +60,13 @@ def render_dockerfile(
         epoch=layout.EPOCH,
         facts=json.dumps(facts.collect_facts(spec, lock), indent=1),
         constraints=facts.format_constraints(spec, lock),
-        variables=_container_variables(spec),
+        variables=variables,
+        # Login shells keep HOME and USER of their user; the others are for NVIDIA's container toolkit.
+        profile={
+            name: value
+            for name, value in variables.items()
+            if name not in {"PATH", "HOME", "USER"} and not name.startswith("NVIDIA_")
+        },
         cross=spec.platform != PLATFORMS[0],
         wheel_platform=f"{PROCESSORS[spec.platform]}-manylinux_2_{GLIBC_MINOR}",
         labels=labels.make_recipe_labels(spec, lock_digest=hash_lock(lock), layers=layers),
@@ -113,7 +120,8 @@ def select_defaults(specs: Iterable[ImageSpec]) -> Iterator[ImageSpec]:
 def _container_variables(spec: ImageSpec) -> dict[str, str]:
     """Return environment variables of an image's containers.
 
-    NVIDIA's container toolkit reads three of them (its "Docker specialized" guide): the GPUs and the parts of the
+    Hooks of platforms look for TENSORFLOW_VERSION and for CUDA_VERSION, the toolkit that the libraries are of.
+    NVIDIA's container toolkit reads three variables (its "Docker specialized" guide): the GPUs and the parts of the
     driver to mount, and the CUDA that the driver must support. Any driver that knows the row's CUDA major runs its
     libraries (CUDA compatibility guide, minor-version compatibility).
     """
@@ -125,6 +133,7 @@ def _container_variables(spec: ImageSpec) -> dict[str, str]:
         "USER": "tensorflow",
         "VIRTUAL_ENV": "/opt/tensorflow",
         "LANG": "C.UTF-8",
+        "TENSORFLOW_VERSION": spec.tensorflow,
         "PIP_CONSTRAINT": facts.CONSTRAINTS,
         "UV_CONSTRAINT": facts.CONSTRAINTS,
     }
@@ -134,6 +143,8 @@ def _container_variables(spec: ImageSpec) -> dict[str, str]:
     return {
         "PATH": f"{path}:/usr/local/cuda/bin",
         **environment,
+        # Beside NVIDIA_REQUIRE_CUDA, the toolkit does not derive what the driver must support from it.
+        "CUDA_VERSION": spec.gpu.libraries.toolkit,
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         "NVIDIA_REQUIRE_CUDA": f'"cuda>={major}.0"',

@@ -68,6 +68,7 @@ NOTEBOOKS = ("jupyter", "dev")
 CHECKS: dict[str, Check] = {
     "environment.python": Check(environment.python, profile="smoke"),
     "environment.user": Check(environment.user, profile="smoke"),
+    "environment.login_shell": Check(environment.login_shell, profile="smoke"),
     "environment.packages": Check(packages.locked, profile="smoke"),
     "environment.pip_check": Check(packages.pip_check, seconds=150),
     "environment.constraints": Check(packages.constraints),

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from contract import CheckFailed, claimed
 from emulation import extend
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from contract import Facts, Measured
 
 # Both children answer within a second on an idle machine; a minute leaves room for a cold disk.
@@ -45,6 +48,65 @@ def user(facts: Facts) -> Measured:
             **measured,
         )
     return measured
+
+
+LOGIN_SHELLS = {
+    "bash -l": ("bash", "bash", "-l"),
+    "sh -l": ("sh", "sh", "-l"),
+    # As login, su and sshd start the user's shell.
+    "-sh": ("sh", "-sh"),
+}
+"""The program and its arguments, of which the first is its name, of shells that read /etc/profile."""
+
+LOGIN = """\
+python -c 'import sys; print(sys.prefix)'
+command -v pip
+printf '%s\\n' "${TENSORFLOW_VERSION-}"
+"""
+
+
+def login_shell(facts: Facts) -> Measured:
+    """Login shells find `python` and `pip` of this interpreter, and know TensorFlow's version.
+
+    They start without any variable but HOME, as after `su -` and over SSH.
+    """
+    with tempfile.TemporaryDirectory() as home:
+        found = {name: _logged_in(arguments, home) for name, arguments in LOGIN_SHELLS.items()}
+    return judge_login(found, facts.tensorflow)
+
+
+def judge_login(found: Mapping[str, list[str]], version: str | None) -> Measured:
+    """The verdict on what each shell has printed: the interpreter's prefix, the path of pip, and the version."""
+    measured = {"shells": dict(found)}
+    pip = str(Path(sys.prefix) / "bin/pip")
+    wrong = {name: lines for name, lines in found.items() if lines != [sys.prefix, pip, version or ""]}
+    if wrong:
+        name, lines = next(iter(wrong.items()))
+        raise CheckFailed(
+            f"expected `{name}` to have {sys.prefix}/bin on PATH and TENSORFLOW_VERSION={version}, found "
+            f"{' · '.join(lines) or 'nothing'}: /etc/profile.d/tfimg.sh was removed or changed, or another file there "
+            "sets PATH; build the image again",
+            **measured,
+        )
+    return measured
+
+
+def _logged_in(arguments: Sequence[str], home: str) -> list[str]:
+    """What a login shell prints."""
+    program = shutil.which(arguments[0])
+    if program is None:
+        raise CheckFailed(f"expected `{arguments[0]}` on PATH, found none: platforms start programs by it; add it")
+    done = subprocess.run(
+        [*arguments[1:], "-c", LOGIN],
+        executable=program,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+        timeout=extend(CHILD_SECONDS),
+        env={"HOME": home},
+        cwd=home,
+    )
+    return done.stdout.splitlines()
 
 
 def _python_on_path() -> str:
