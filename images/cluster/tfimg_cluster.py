@@ -56,6 +56,7 @@ MAX_BYTES = 1 << 17  # what Linux lets one variable have (MAX_ARG_STRLEN)
 RESOURCES = "/opt/ml/input/config/resourceconfig.json"
 FACTS = "/opt/tfimg/facts.json"
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
+SIGNALS = {*range(1, 32), *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)}  # those between are glibc's own
 NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -557,10 +558,10 @@ def _hosts(found: Found) -> Tuple[Set[str], str]:
 class Peer:
     """Another process of the cluster, and what is known of it."""
 
-    def __init__(self, role: str, index: int, address: str) -> None:
-        self.role, self.index = role, index
+    def __init__(self, role: str, number: int, address: str) -> None:
+        self.role, self.number = role, number
         self.host, self.port = split_address(address, None, address)
-        self.name = "%s %d (%s)" % (role, index, address)
+        self.name = "%s %d (%s)" % (role, number, address)
         self.seen = self.heard = self.compared = False
         self.state = "not reached yet"
 
@@ -590,12 +591,13 @@ class Meeting:
         self.failure: Optional[Failure] = None
         self.over = False
         self.places = threading.BoundedSemaphore(64)
+        self.strangers: Set[str] = set()
 
     def wait(self, seconds: float) -> None:
         """Return when every peer is ready. Raises `Failure` when one is missing after that time, or does not fit."""
         listener = self.listen(split_address(self.found.own, None, "")[1])
         # Signals are for the main thread alone; a thread inherits the mask.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         server = threading.Thread(target=self.serve, args=(listener,), daemon=True)
         server.start()
         count = min(len(self.peers), 32)
@@ -681,8 +683,8 @@ class Meeting:
                 connection.settimeout(PATIENCE)
                 connection.sendall(self.greeting)
                 match = GREETING.fullmatch(_read_line(connection))
-                peer = self._find(match.group(1).decode(), int(match.group(2))) if match else None
-                if not match or not peer or match.group(4).decode() != self.found.counts:
+                peer = self._find(match) if match else None
+                if not peer:
                     return
                 connection.sendall(b"ok\n")
                 self._mark(peer, heard=True)
@@ -691,8 +693,19 @@ class Meeting:
         finally:
             self.places.release()
 
-    def _find(self, role: str, index: int) -> Optional[Peer]:
-        return next((peer for peer in self.peers if (peer.role, peer.index) == (role, index)), None)
+    def _find(self, match: "re.Match[bytes]") -> Optional[Peer]:
+        """Return the peer that greets, or None for a process that does not fit, which ends by itself, and is named."""
+        role, number, token, counts = (group.decode() for group in match.groups()[:4])
+        for peer in self.peers:
+            if (peer.role, peer.number, self.found.counts) == (role, int(number), counts):
+                return peer
+        if token not in self.strangers and token != self.token and len(self.strangers) < 16:
+            self.strangers.add(token)
+            say(
+                "warning: a process that says it is %s %s of %s greeted this one; it does not fit"
+                % (role, number, counts)
+            )
+        return None
 
     def _mark(self, peer: Peer, *, seen: bool = False, heard: bool = False) -> None:
         with self.change:
@@ -737,8 +750,8 @@ class Meeting:
                 match = GREETING.fullmatch(line)
                 if not match:
                     return "its port is closed again" if not line else "another program answers at its port"
-                self._judge(peer, match)
                 connection.sendall(self.greeting)
+                self._judge(peer, match)
                 if _read_line(connection) != b"ok\n":
                     return "it did not confirm"
         except socket.gaierror as error:
@@ -752,10 +765,10 @@ class Meeting:
 
     def _judge(self, peer: Peer, match: "re.Match[bytes]") -> None:
         """Raise `Failure` if the process at a peer's address does not fit; warn of another image."""
-        role, index, token, counts, tensorflow, image = (group.decode("ascii", "replace") for group in match.groups())
+        role, number, token, counts, tensorflow, image = (group.decode("ascii", "replace") for group in match.groups())
         own = "%s %d" % (self.found.role, self.found.number)
-        if token == self.token or (role, int(index)) != (peer.role, peer.index):
-            what = "this process, which is %s" % own if token == self.token else "%s %s" % (role, index)
+        if token == self.token or (role, int(number)) != (peer.role, peer.number):
+            what = "this process, which is %s" % own if token == self.token else "%s %s" % (role, number)
             reason = "At the address of %s answers %s." % (peer.name, what)
             raise Failure(FOREIGN, reason, "Give each process an index of its own, and the list in the same order.")
         if counts != self.found.counts:
@@ -819,8 +832,7 @@ def make_environment(found: Optional[Found], environ: Mapping[str, str]) -> Dict
 def run(program: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the program, pass signals on, and return its exit code, or 128 + the signal that ended it."""
     kept = {"KILL", "STOP", "TSTP", "TTIN", "TTOU", "CONT", "SEGV", "BUS", "FPE", "ILL", "TRAP", "SYS", "PIPE", "XFSZ"}
-    skipped = {getattr(signal, "SIG" + name) for name in kept} | {32, 33}  # glibc's own (signal(7), NPTL)
-    waited = {number for number in range(1, signal.NSIG) if number not in skipped}
+    waited = SIGNALS - {getattr(signal, "SIG" + name) for name in kept}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         child = subprocess.Popen(
