@@ -645,7 +645,7 @@ class Meeting:
                     listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
                 listener.bind(("", port))
                 listener.listen(1024)
-                listener.settimeout(1)
+                listener.settimeout(PATIENCE)
                 return listener
             except OSError as error:
                 if family == socket.AF_INET6 and error.errno in (
