@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from docker.models.containers import Container
 
 from support.containers import container, run_container
+from support.docker_daemon import wait_until
 from support.registry_container import docker
 from tfimg.engine.docker import DockerEngine
 
@@ -49,16 +50,26 @@ def network(engine: DockerEngine) -> Iterator[str]:
 
 
 def launch(
-    stack: ExitStack, engine: DockerEngine, built: Built, command: list[str], name: str | None = None, **settings: Any
+    stack: ExitStack,
+    engine: DockerEngine,
+    built: Built,
+    command: list[str],
+    *,
+    name: str = "",
+    env: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> Container:
     prepared = stack.enter_context(container(engine, built.name, **settings)).with_command(command)
-    running: Container = (prepared.with_name(name) if name else prepared).start().get_wrapped_container()
+    prepared.with_name(name or f"tfimg-test-{secrets.token_hex(8)}")
+    for variable, value in (env or {}).items():
+        prepared.with_env(variable, value)
+    running: Container = prepared.start().get_wrapped_container()
     return running
 
 
 def stop_after(running: Container, line: bytes) -> int:
     """Stop a container that has printed a line; return its exit code."""
-    assert any(line in part for part in running.logs(stream=True, follow=True))
+    wait_until(lambda: line in running.logs())
     running.stop(timeout=30)
     return ended(running)[0]
 
@@ -75,7 +86,7 @@ def test_two_containers_train_as_one(engine: DockerEngine, built: Built, network
     command = ["tfimg-cluster", "--wait", "60s", "--", "python", "-c", TRAIN]
     with ExitStack() as stack:
         running = [
-            launch(stack, engine, built, command, host, network=network, hostname=host, environment=environment)
+            launch(stack, engine, built, command, name=host, env=environment, network=network, hostname=host)
             for host in hosts
         ]
         results = [ended(each) for each in running]
