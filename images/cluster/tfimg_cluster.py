@@ -14,7 +14,8 @@ heard has therefore seen this process, and no longer needs the port: between the
 server no process finds the port closed, in whichever order they leave. The confirmation is in the kernel's buffer of
 the connection before `heard` is set, so that it arrives also after the hand-over. A process that the platform started
 again meets TensorFlow's gRPC server at the ports of its peers: such a peer is past the start, counts as seen and heard,
-and the process starts at once. It waits where the peer's program has not opened the port yet.
+and the process starts at once. It waits where the peer's program has not opened the port yet. One that was started
+again during the wait has another token, and its peers greet it again.
 """
 
 import argparse
@@ -111,7 +112,7 @@ class Found(NamedTuple):
 def show(text: object) -> str:
     """Return text from outside as printable ASCII in quotes, at most 120 characters."""
     shown = ascii(str(text))
-    return shown if len(shown) <= 120 else shown[:117] + "…"
+    return shown if len(shown) <= 120 else shown[:117] + "..."
 
 
 def say(text: str) -> None:
@@ -387,20 +388,20 @@ def read_slurm(environ: Mapping[str, str], port: int) -> Optional[Found]:
     tasks_text = _first(environ, "STEP_TASKS_PER_NODE", "TASKS_PER_NODE")
     total = _first(environ, "STEP_NUM_TASKS", "NTASKS", "NPROCS")
     # The variables of a heterogeneous job are those of its first component; the step's are complete.
-    partial = _is_heterogeneous(environ) and not _first(environ, "STEP_NODELIST")
-    if not nodes_text or not tasks_text or partial:
+    mixed = _is_heterogeneous(environ)
+    if not nodes_text or not tasks_text or (mixed and not _first(environ, "STEP_NODELIST")):
         reason = "Slurm's step has no list of its nodes or tasks."
         raise Failure(INVALID, reason, "Pass all variables SLURM_* to the program.")
     nodes, counts = expand_hosts(nodes_text), expand_counts(tasks_text)
     rank = _read_number(environ["SLURM_PROCID"], "SLURM_PROCID")
     if len(counts) != len(nodes) or (total and _read_number(total, "SLURM_STEP_NUM_TASKS") != sum(counts)):
-        reason = "Slurm has %d nodes, but %s tasks of %s in all." % (len(nodes), show(tasks_text), total or "unknown")
+        reason = "Slurm has %d nodes, but %s tasks of %s in all." % (len(nodes), show(tasks_text), show(total))
         raise Failure(INVALID, reason, "Start the program with srun in this allocation, with all SLURM_* variables.")
     places = distribute(nodes, counts, environ)
     addresses = [with_port(nodes[node], port + local) for node, local in places]
     if rank < len(places):
-        names = (("SLURM_LOCALID", str(places[rank][1])), ("SLURM_NODEID", str(places[rank][0])))
-        for name, expected in names:
+        node, local = map(str, places[rank])
+        for name, expected in (("SLURM_LOCALID", local), ("SLURM_NODEID", node))[: 1 if mixed else 2]:
             if environ.get(name, expected) != expected:
                 reason = "%s is %s, but task %d of this distribution (%s) has %s." % (
                     name, show(environ[name]), rank, show(environ.get("SLURM_DISTRIBUTION", "block")), expected,
@@ -563,11 +564,12 @@ class Peer:
         self.host, self.port = split_address(address, None, address)
         self.name = "%s %d (%s)" % (role, number, address)
         self.seen = self.heard = self.compared = False
+        self.token: Optional[str] = None
         self.state = "not reached yet"
 
     def describe(self) -> str:
         """Return the name, and why the peer is missing."""
-        return "%s: %s" % (self.name, "it has not reached this process yet" if self.seen else self.state)
+        return "%s: %s" % (self.name, "it has not reached this process yet" if self.state == READY else self.state)
 
 
 GREETING = re.compile(
@@ -575,6 +577,7 @@ GREETING = re.compile(
 )
 """Role and index, a random token of the process, counts of roles, TensorFlow's version, image."""
 SETTINGS = b"\x04\0\0\0\0\0"  # type, flags and stream of the frame with which gRPC's servers begin (RFC 9113, 6.5)
+READY = "ready"
 PATIENCE = 5.0  # seconds for one connection
 PROGRESS = 10.0  # seconds between two lines
 
@@ -684,10 +687,9 @@ class Meeting:
                 connection.sendall(self.greeting)
                 match = GREETING.fullmatch(_read_line(connection))
                 peer = self._find(match) if match else None
-                if not peer:
-                    return
-                connection.sendall(b"ok\n")
-                self._mark(peer, heard=True)
+                if match and peer:
+                    connection.sendall(b"ok\n")
+                    self._mark(peer, match.group(3).decode(), heard=True)
         except OSError:
             pass  # it tries again
         finally:
@@ -707,18 +709,18 @@ class Meeting:
             )
         return None
 
-    def _mark(self, peer: Peer, *, seen: bool = False, heard: bool = False) -> None:
+    def _mark(self, peer: Peer, token: str, *, seen: bool = False, heard: bool = False) -> None:
+        """Note what is known of a peer; a process with another token took its place, and knows nothing of this one."""
         with self.change:
-            peer.seen, peer.heard = peer.seen or seen, peer.heard or heard
+            same = token == peer.token
+            peer.token, peer.seen, peer.heard = token, seen or (same and peer.seen), heard or (same and peer.heard)
             self.change.notify_all()
 
     def visit(self, peers: Sequence[Peer]) -> None:
-        """Greet peers until each has confirmed: all of them at growing intervals, one that was heard at once."""
+        """Greet peers until the wait is over: all at growing intervals, one that was heard and is not seen at once."""
         delay, due = 0.05, 0.0
         while not self.over:
-            missing = [peer for peer in peers if not peer.seen]
-            if not missing:
-                return
+            missing = [peer for peer in peers if not (peer.seen and peer.heard)]
             if time.monotonic() >= due:
                 due = time.monotonic() + delay
                 delay = min(delay * 2, 1.0)
@@ -745,8 +747,8 @@ class Meeting:
                 connection.settimeout(PATIENCE)
                 line = _read_line(connection)
                 if line[3:9] == SETTINGS:
-                    self._mark(peer, seen=True, heard=True)
-                    return "ready"
+                    self._mark(peer, "", seen=True, heard=True)
+                    return READY
                 match = GREETING.fullmatch(line)
                 if not match:
                     return "its port is closed again" if not line else "another program answers at its port"
@@ -760,8 +762,8 @@ class Meeting:
             return "it does not answer"
         except OSError as error:
             return "its port is not reached (%s)" % error.strerror
-        self._mark(peer, seen=True)
-        return "ready"
+        self._mark(peer, match.group(3).decode(), seen=True)
+        return READY
 
     def _judge(self, peer: Peer, match: "re.Match[bytes]") -> None:
         """Raise `Failure` if the process at a peer's address does not fit; warn of another image."""

@@ -353,7 +353,8 @@ def test_a_shell_in_an_allocation_is_one_process(environ: dict[str, str]) -> Non
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({**STEP, "SLURM_STEP_NUM_TASKS": "3"}, "2 nodes, but '1(x2)' tasks of 3 in all"),
+        ({**STEP, "SLURM_STEP_NUM_TASKS": "3"}, "2 nodes, but '1(x2)' tasks of '3' in all"),
+        (step("n[1-3]", "1(x2)", 0, STEP_NUM_TASKS="\x1b[31m"), r"of '\x1b[31m' in all"),
         (step("n[1-3]", "1(x2)", 0), "3 nodes, but '1(x2)' tasks"),
         (step("n[1-2]", "1(x2)", 2), "is worker 2, but has 2"),
         (step("n[1-2]", "2,1", 1, LOCALID="0", NODEID="1"), "SLURM_LOCALID is '0', but task 1"),

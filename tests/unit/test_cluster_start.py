@@ -119,6 +119,23 @@ def test_a_process_leaves_only_when_no_peer_needs_its_port() -> None:
     assert [finish(process)[0] for process in running] == [0] * 6
 
 
+def test_a_process_that_is_started_again_during_the_wait_is_greeted_again() -> None:
+    cluster = workers(free_ports(3))
+
+    def start_one(number: int) -> subprocess.Popen[str]:
+        return task(cluster, number, "--wait", "30s", program=["true"])
+
+    first, killed = start_one(0), start_one(1)
+    time.sleep(1.5)  # They have greeted each other, and wait for the third.
+    killed.kill()
+    finish(killed)
+    second = start_one(1)
+    time.sleep(0.5)
+    third = start_one(2)
+    ended = [finish(process) for process in (first, second, third)]
+    assert [code for code, _, _ in ended] == [0] * 3, ended
+
+
 BIND = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); s.listen(); print('listens')"
 
 
