@@ -122,7 +122,7 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
     written = [
         str(file.relative_to(ROOT / "images"))
-        for folder in ("build", "validation")
+        for folder in ("build", "cluster", "validation")
         for file in (ROOT / "images" / folder).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     ]

@@ -116,7 +116,7 @@ def find_lists(source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 def all_calls() -> dict[str, list[tuple[str, tuple[str, ...]]]]:
     """Return the calls of each file below images/ that people write."""
     found = {}
-    for folder in ("build", "templates", "validation", "on_host"):
+    for folder in ("build", "cluster", "templates", "validation", "on_host"):
         for file in sorted((IMAGES / folder).rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
                 read = find_lists if file.suffix == ".py" else find_calls

@@ -264,7 +264,7 @@ def test_names_are_listed_and_an_unknown_argument_is_bad_usage() -> None:
     assert {"numerics.matmul"} <= set(names) < set(CHECKS)
 
 
-@pytest.mark.parametrize("place", ["validation", "build", "inventory.py"])
+@pytest.mark.parametrize("place", ["validation", "cluster", "build", "inventory.py"])
 def test_what_runs_in_images_is_python_3_7(place: str) -> None:
     """Images of TensorFlow 2.10 and 2.11 have it: grammar, and modules and functions of the standard library."""
     vermin = Path(sys.executable).with_name("vermin")

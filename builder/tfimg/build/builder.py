@@ -173,13 +173,14 @@ class BuiltImage:
 
 
 def write_context(plan: Plan, images: Path, folder: Path) -> None:
-    """Write the build context: scripts, suite, the plan's locks, and the wheels that the package index lacks.
+    """Write the build context: scripts, suite, tfimg-cluster, the plan's locks, wheels that the package index lacks.
 
     Paths are those of `images/`, so that its committed Dockerfiles build from there too.
     """
     shutil.copytree(images / "build", folder / "build")
     # Byte code that happens to lie in the checkout would give the layer other bytes.
-    shutil.copytree(images / "validation", folder / "validation", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("validation", "cluster"):
+        shutil.copytree(images / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for part, text in plan.lock.items():
         file = folder / lock_path(plan.spec, part)
         file.parent.mkdir(parents=True, exist_ok=True)

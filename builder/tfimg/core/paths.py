@@ -33,6 +33,7 @@ class Workspace:
     images = _below_root("images")
     templates = _below_root("images/templates")
     validation = _below_root("images/validation")
+    cluster = _below_root("images/cluster")
     schema = _below_root("images/matrix.schema.json")
     report_schema = _below_root("images/report.schema.json")
     source_wheels = _below_root("images/source_wheels")
@@ -84,8 +85,8 @@ class Workspace:
             self.read_lock(name)
 
     def read_build_files(self) -> dict[str, bytes]:
-        """Return the files of `images/` that every build uses: scripts of steps, suite, installer's lock."""
-        folders = (self.images / "build", self.validation)
+        """Return the files of `images/` that every build uses: scripts of steps, suite, cluster, installer's lock."""
+        folders = (self.images / "build", self.validation, self.cluster)
         found = [file for folder in folders for file in folder.rglob("*") if "__pycache__" not in file.parts]
         files = [*(file for file in found if file.is_file()), self.installer_lock]
         return {str(file.relative_to(self.images)): file.read_bytes() for file in files}
