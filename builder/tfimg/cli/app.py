@@ -248,7 +248,7 @@ def _refuse_program(name: str, words: Sequence[str], program: Sequence[str]) -> 
             return  # an unknown option, which has an error of its own
         if arguments > 2:  # the command and the image
             rest = [*(["python"] if word.endswith(".py") else []), *words[number:], *program]
-            before = ("run" if one == name else one for one in words[:number] if one not in GLOBAL_FLAGS)
+            before = ("run" if one == name == "shell" else one for one in words[:number] if one not in GLOBAL_FLAGS)
             starts = " starts bash, and" if name == "shell" else ":"
             raise UsageError(
                 f"`tfimg {name}`{starts} {word!r} is not an option.",

@@ -180,7 +180,7 @@ def _require_tpu(workload: KubernetesWorkload) -> None:
 
 def escape_references(text: str) -> str:
     """Write a text so that Kubernetes, which replaces `$(NAME)` and reads `$$` as `$`, reads it as it is."""
-    return re.sub(r"\$(?=[$(])", "$$$$", text)
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def _labels(workload: KubernetesWorkload, role: Role | None = None) -> dict[str, str]:
