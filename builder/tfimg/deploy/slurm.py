@@ -16,7 +16,11 @@ from tfimg.core.text import quote_value
 from tfimg.deploy.workload import CHECKPOINTS, CLUSTER, TASK, Role, Workload, quote_word, require_name, require_workload
 from tfimg.registry.reference import parse_reference
 
-Runner = Literal["charliecloud", "enroot", "apptainer"]
+Runner = Literal["apptainer", "charliecloud", "enroot"]
+
+DEFAULT_RUNNER: Runner = "apptainer"
+"""The one that most clusters have: it needs no plug-in of Slurm as Enroot does, and unpacks layers that are compressed
+with zstd, as `tfimg build` makes them; Charliecloud 0.31 (Debian 12) unpacks gzip alone."""
 
 RESTARTS = 3
 """How often a job that failed is queued again, and goes on from its last checkpoint."""
@@ -26,7 +30,7 @@ PARTITION = re.compile(r"[A-Za-z0-9_.-]+(?:,[A-Za-z0-9_.-]+)*")
 LOG = "%x-%j.log"  # name and number of the job
 
 
-def render_slurm(workload: Workload, runner: Runner = "charliecloud") -> str:
+def render_slurm(workload: Workload, runner: Runner = DEFAULT_RUNNER) -> str:
     """Return the batch script of a workload, in printable ASCII.
 
     `checkpoints` is a folder that all nodes share. With parameter servers the job is a heterogeneous one: chief and
@@ -176,4 +180,4 @@ def _enroot(workload: Workload) -> Iterator[str]:
     yield "container=()"
 
 
-RUNNERS = {"charliecloud": _charliecloud, "enroot": _enroot, "apptainer": _apptainer}
+RUNNERS = {"apptainer": _apptainer, "charliecloud": _charliecloud, "enroot": _enroot}

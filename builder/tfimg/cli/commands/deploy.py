@@ -17,7 +17,7 @@ from tfimg.core.text import quote_argument
 from tfimg.deploy.compose import render_compose
 from tfimg.deploy.image import name_image, pin_image, pin_local_image
 from tfimg.deploy.kubernetes import TPU_SLICES, KubernetesWorkload, render_kubernetes
-from tfimg.deploy.slurm import render_slurm
+from tfimg.deploy.slurm import DEFAULT_RUNNER, render_slurm
 from tfimg.deploy.workload import MAX_TASKS, Workload, read_variables
 
 count = partial(positive_number, limit=MAX_TASKS)
@@ -56,7 +56,7 @@ class ManifestOptions(RepositoryOptions):
         """Return the image with its digest, as the registry has it, or first the engine if `local`."""
         project = context.project(repository=self.repository)
         image = name_image(self.image, project.repository, lambda name: project.spec(name).identifier)
-        if local:
+        if local and "@" not in self.image:  # a digest of a repository is pinned already
             with suppress(EngineUnavailable):
                 if found := pin_local_image(image, context.services.runner().find_digest):
                     return found
@@ -114,9 +114,10 @@ class WriteKubernetes(Command, ManifestOptions):
     kind: Literal["job", "jobset", "trainjob", "tfjob", "pod"] | None = option(
         "what runs the pods (default: job, with --ps jobset); all but job and pod need their operator in the cluster"
     )
-    tpu: str | None = option(
+    tpu_type: str | None = option(
         "type of the TPU slice, in GKE: v5litepod-8; --workers is the number of its machines",
         "TYPE",
+        name="--tpu",
         completer=lambda: TPU_SLICES,
     )
     checkpoints: str | None = option("a PersistentVolumeClaim; with several workers ReadWriteMany", "VOLUME")
@@ -124,14 +125,14 @@ class WriteKubernetes(Command, ManifestOptions):
     queue: str | None = option("queue of Kueue, which starts all pods together", "NAME")
     tensorboard: bool = flag("add a pod with TensorBoard, which shows what is in --checkpoints")
 
-    alternatives = (("--gpus-per-worker", "gpus_per_worker"), ("--tpu", "tpu"))
+    alternatives = (("--gpus-per-worker", "gpus_per_worker"), ("--tpu", "tpu_type"))
 
     def run(self, context: Context) -> int:
         image = self.pin(context)
         workload = KubernetesWorkload(
             **self.describe(image),
             kind=self.kind or ("jobset" if self.ps else "job"),
-            tpu=self.tpu,
+            tpu=self.tpu_type,
             checkpoints=self.checkpoints,
             spot=self.spot,
             queue=self.queue,
@@ -151,10 +152,10 @@ class WriteSlurm(Command, ManifestOptions):
       tfimg slurm registry.example/team/tensorflow:2.15 --runner enroot -- python train.py
     """
 
-    runner: Literal["charliecloud", "enroot", "apptainer"] = option(
-        "what runs containers on the nodes (default: charliecloud, which needs no service and no root); enroot: with "
-        "Pyxis",
-        default="charliecloud",
+    runner: Literal["apptainer", "charliecloud", "enroot"] = option(
+        "what runs containers on the nodes (default: apptainer); charliecloud reads images of --compression gzip only, "
+        "enroot needs Pyxis",
+        default=DEFAULT_RUNNER,
     )
     checkpoints: str | None = option("a folder that all nodes share", "VOLUME")
     queue: str | None = option("partition", "NAME")
