@@ -18,13 +18,13 @@ from tfimg.deploy.workload import (
     CLUSTER,
     TASK,
     TENSORBOARD_PORT,
-    USER_ID,
     Role,
     Workload,
     format_cluster,
     require_name,
     require_workload,
 )
+from tfimg.host.run import IMAGE_USER
 
 RESTARTS = 3
 """How often a container starts again after a failure. It stays stopped after that, and its peers name it."""
@@ -129,12 +129,12 @@ def _find_owner(workload: Workload) -> str | None:
             f"--checkpoints {folder} is not a folder.", next_step=f"Make it with `mkdir -p {quote_argument(folder)}`."
         )
     status = folder.stat()
-    if status.st_uid == USER_ID or status.st_mode & 0o002:
+    if status.st_uid == IMAGE_USER or status.st_mode & 0o002:
         return None
     if status.st_uid == 0:
         raise FileError(
             f"--checkpoints {folder} belongs to root, as which no container runs.",
-            next_step=f"Give it to the image's user with `chown {USER_ID} {quote_argument(folder)}`.",
+            next_step=f"Give it to the image's user with `chown {IMAGE_USER} {quote_argument(folder)}`.",
         )
     return f"{status.st_uid}:0"
 

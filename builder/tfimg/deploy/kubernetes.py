@@ -17,7 +17,6 @@ from tfimg.deploy.workload import (
     PORT,
     TASK,
     TENSORBOARD_PORT,
-    USER_ID,
     Resources,
     Role,
     Workload,
@@ -25,6 +24,7 @@ from tfimg.deploy.workload import (
     require_name,
     require_workload,
 )
+from tfimg.host.run import IMAGE_USER
 
 Kind = Literal["job", "jobset", "trainjob", "tfjob", "pod"]
 
@@ -250,7 +250,7 @@ def _pod_spec(workload: KubernetesWorkload, role: Role, container: dict[str, Any
     security: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     if workload.checkpoints:
         volumes.append({"name": "checkpoints", "persistentVolumeClaim": {"claimName": workload.checkpoints}})
-        security |= {"fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"}
+        security |= {"fsGroup": IMAGE_USER, "fsGroupChangePolicy": "OnRootMismatch"}
     return {
         "restartPolicy": restart,
         "automountServiceAccountToken": False,

@@ -18,7 +18,6 @@ TASK = "TFIMG_TASK"  # ROLE:INDEX, or ROLE where the platform numbers the contai
 RESERVED = (CLUSTER, TASK, "TF_CONFIG")
 
 PORT = 2222  # the default of `tfimg-cluster`, which a cluster's text then leaves out; that of TFJob too
-USER_ID = 1000  # of the images, and the group that gets access to volumes
 
 CHECKPOINTS = "/checkpoints"  # where containers find the volume of --checkpoints
 TENSORBOARD_PORT = 6006  # its own default

@@ -96,7 +96,7 @@ class WriteCompose(Command, ManifestOptions):
         text = render_compose(Workload(**fields, checkpoints=self.checkpoints, tensorboard=self.tensorboard))
         start = "docker compose --file FILE up"
         if self.ps:
-            start = f"{start} --detach && docker compose --file FILE wait chief && docker compose --file FILE down"
+            start = f"{start} --detach && docker compose --file FILE wait --down-project chief-0"
         return self.write(context, text, image, start)
 
 
