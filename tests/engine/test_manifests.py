@@ -15,6 +15,7 @@ from docker.models.containers import Container
 
 from support.cli import run_tfimg
 from support.containers import container
+from support.docker_daemon import wait_until
 from support.programs import installed_program
 from tfimg.engine.docker import DockerEngine
 
@@ -99,10 +100,11 @@ def test_two_workers_of_a_compose_file_know_each_other(built: Built, compose: An
 def test_a_program_that_fails_starts_again_and_the_chief_s_status_is_the_cluster_s(built: Built, compose: Any) -> None:
     """Parameter servers never end by themselves; the chief fails once."""
     program = """
-import json, os, pathlib, socket, sys, time
+import json, os, pathlib, sys
 if json.loads(os.environ["TF_CONFIG"])["task"]["type"] != "chief":
-    server = socket.create_server(("", 2222))  # as TensorFlow's, which a chief that starts again looks for
-    time.sleep(600)
+    import tensorflow as tf
+    here = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    tf.distribute.Server(here.cluster_spec(), here.task_type, here.task_id, protocol="grpc").join()
 seen = pathlib.Path("/checkpoints/seen")
 if seen.exists():
     sys.exit(0)
@@ -112,12 +114,15 @@ sys.exit(9)
     options = ("--workers", "1", "--ps", "1", "--checkpoints", "results")
     run = compose(built.name, *options, "--", "python", "-c", program)
     assert run("up", "--detach").returncode == 0
-    states = ""
-    for _ in range(60):
-        states = run("ps", "--all", "--format", "{{.Service}} {{.ExitCode}} {{.State}}", "chief-0").stdout
-        if "chief-0 0 exited" in states:
-            break
-    assert states == "chief-0 0 exited\n"
+
+    def states() -> dict[str, str]:
+        lines = run("ps", "--all", "--format", "{{.Service}} {{.State}} {{.ExitCode}}").stdout.splitlines()
+        return {line.partition(" ")[0]: line.partition(" ")[2] for line in lines}
+
+    wait_until(lambda: states().get("chief-0") == "exited 0")
+    assert states() == {
+        "chief-0": "exited 0", "worker-0": "running 0", "ps-0": "running 0", "prepare-volume": "exited 0",
+    }  # fmt: skip
 
 
 @contextmanager

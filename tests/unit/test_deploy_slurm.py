@@ -105,7 +105,7 @@ def directives(text: str) -> list[list[str]]:
     return found
 
 
-def test_sbatch_is_told_what_a_worker_needs() -> None:
+def test_sbatch_reads_what_a_worker_needs() -> None:
     (options,) = directives(render_slurm(replace(ONE, workers=3, gpus=4, queue="gpu,debug", name="resnet")))
     assert set(options) == {
         "--job-name=resnet", "--output=%x-%j.log", "--open-mode=append", "--requeue", "--partition=gpu,debug",
