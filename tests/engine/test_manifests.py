@@ -16,6 +16,7 @@ from docker.models.containers import Container
 from support.cli import run_tfimg
 from support.containers import container
 from support.docker_daemon import wait_until
+from support.paths import ROOT
 from support.programs import installed_program
 from tfimg.engine.docker import DockerEngine
 
@@ -123,6 +124,37 @@ sys.exit(9)
     assert states() == {
         "chief-0": "exited 0", "worker-0": "running 0", "ps-0": "running 0", "prepare-volume": "exited 0",
     }  # fmt: skip
+
+
+KILL = """
+import os, signal
+for number in filter(str.isdigit, os.listdir("/proc")):
+    words = open(f"/proc/{number}/cmdline").read().split("\\0")
+    if words[1:2] == ["/checkpoints/train.py"]:
+        os.kill(int(number), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_training_continues_after_a_worker_was_killed(built: Built, compose: Any, tmp_path: Path) -> None:
+    """The program of the page about manifests, in a folder of this machine."""
+    page = (ROOT / "docs/how-to/run-on-kubernetes-slurm-or-compose.md").read_text()
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text(page.split("<<'EOF'\n")[1].split("EOF\n")[0])
+    os.chown(work, 1000, 1000)
+    options = ("--workers", "2", "--checkpoints", str(work))
+    run = compose(built.name, *options, "--", "python", "/checkpoints/train.py")
+    assert run("up", "--detach").returncode == 0
+    wait_until(lambda: "Epoch 3/10" in run("logs", "worker-1").stdout)
+    assert run("exec", "worker-1", "python", "-c", KILL).returncode == 0
+    states = ("ps", "--all", "--format", "{{.Service}} {{.State}} {{.ExitCode}}")
+    wait_until(lambda: set(run(*states).stdout.splitlines()) == {"worker-0 exited 0", "worker-1 exited 0"})
+    for worker in ("worker-0", "worker-1"):
+        printed = run("logs", "--no-log-prefix", worker).stdout
+        assert printed.count("Epoch 1/10\n") == 1, "it began again"
+        assert printed.count("Epoch 10/10\n") == 1
+        assert printed.count("from TFIMG_CLUSTER") == 2, "it was started twice"
 
 
 @contextmanager
