@@ -139,6 +139,13 @@ def test_a_file_is_written_and_how_to_use_it_is_said(tfimg: CliRunner, tmp_path:
         assert document == {"image": f"{NAME}@{DIGEST}", "start": start, "file": str(file)}
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_none_is_a_number_of_servers_and_gpus(command: str, tfimg: CliRunner) -> None:
+    plain = tfimg(command, f"{NAME}@{DIGEST}", *PROGRAM).succeeded().stdout
+    options = ("--ps", "0", "--gpus-per-worker", "0", "--workers", "1")
+    assert tfimg(command, f"{NAME}@{DIGEST}", *options, *PROGRAM).succeeded().stdout == plain
+
+
 def test_the_kind_is_a_job_and_with_parameter_servers_a_job_set(tfimg: CliRunner) -> None:
     for options, kind in (((), "Job"), (("--ps", "1"), "JobSet"), (("--kind", "trainjob"), "TrainJob")):
         text = tfimg("k8s", f"{NAME}@{DIGEST}", *options, *PROGRAM).succeeded().stdout

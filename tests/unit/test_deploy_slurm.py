@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from support.programs import program
 from tfimg.core.errors import UsageError
@@ -74,6 +76,15 @@ def test_bash_reads_each_quoted_word_as_it_is() -> None:
         ["/bin/bash", "-c", line], capture_output=True, text=True, check=True, env={"LC_ALL": "C.UTF-8"}
     )
     assert json.loads(done.stdout) == WORDS
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1))
+def test_bash_reads_any_text_as_it_is(words: list[str]) -> None:
+    script = f"printf '%s\\0' {' '.join(map(quote_word, words))}"
+    assert script.isascii()
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True, env={"LC_ALL": "C"})
+    assert done.stdout.decode().split("\0")[:-1] == words
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

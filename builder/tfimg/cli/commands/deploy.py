@@ -20,7 +20,10 @@ from tfimg.deploy.kubernetes import TPU_SLICES, KubernetesWorkload, render_kuber
 from tfimg.deploy.slurm import DEFAULT_RUNNER, render_slurm
 from tfimg.deploy.workload import MAX_TASKS, Workload, read_variables
 
-count = partial(positive_number, limit=MAX_TASKS)
+
+def parse_count(text: str, limit: int = MAX_TASKS) -> int:
+    """Parse a number from 0 to a limit."""
+    return 0 if text == "0" else positive_number(text, limit)
 
 
 @option_group
@@ -32,9 +35,11 @@ class ManifestOptions(RepositoryOptions):
         "IMAGE",
         check=require_printable,
     )
-    workers: int = option("number of workers", "N", default=1, parse=count)
-    ps: int = option("number of parameter servers; a chief without GPUs is added to them", "N", default=0, parse=count)
-    gpus_per_worker: int = option("GPUs of each worker", "N", default=0, parse=partial(positive_number, limit=64))
+    workers: int = option("number of workers", "N", default=1, parse=partial(positive_number, limit=MAX_TASKS))
+    ps: int = option(
+        "number of parameter servers; a chief without GPUs is added to them", "N", default=0, parse=parse_count
+    )
+    gpus_per_worker: int = option("GPUs of each worker", "N", default=0, parse=partial(parse_count, limit=64))
     name: str = option("name of what is made", default="train", metavar="NAME")
     env: tuple[str, ...] = values("set a variable", "NAME=VALUE", name=("--env", "-e"))
     output: str | None = output_option()
