@@ -142,7 +142,8 @@ def test_a_digest_alone_is_never_pulled() -> None:
         ({"tensorboard": True}, "--checkpoints"),
         ({"workers": 501}, "at most 500"),
         ({"name": "a" * 53}, "at most 52"),
-        ({"checkpoints": "a:b"}, "is not a host name"),
+        ({"checkpoints": "a:b"}, "neither the name of a volume nor a folder"),
+        ({"checkpoints": "..", "tensorboard": True}, "neither the name of a volume nor a folder"),
     ],
 )
 def test_what_cannot_run_is_refused(change: dict[str, Any], message: str) -> None:

@@ -6,12 +6,13 @@ The file format is the Compose specification's; Docker Compose 2 and 5 read it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfimg.core.errors import FileError
-from tfimg.core.text import quote_argument
+from tfimg.core.errors import FileError, UsageError
+from tfimg.core.text import quote_argument, quote_value
 from tfimg.deploy.documents import dump_documents
 from tfimg.deploy.workload import (
     CHECKPOINTS,
@@ -28,6 +29,8 @@ from tfimg.host.run import IMAGE_USER
 
 RESTARTS = 3
 """How often a container starts again after a failure. It stays stopped after that, and its peers name it."""
+
+VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # Docker's names of volumes
 
 PREPARED = "prepare-volume"  # the service that gives a new volume its permissions
 WRITABLE = "/var/tmp"  # noqa: S108 - a folder of the image in which everybody may write
@@ -115,7 +118,11 @@ def _volume_of(workload: Workload) -> dict[str, Any] | None:
     if not workload.checkpoints:
         return None
     if "/" not in workload.checkpoints and workload.checkpoints != ".":
-        require_name(workload.checkpoints, where="Compose")
+        if not VOLUME.fullmatch(workload.checkpoints):
+            raise UsageError(
+                f"--checkpoints {quote_value(workload.checkpoints)} is neither the name of a volume nor a folder.",
+                next_step="A name has letters, digits, dots, dashes and underscores; a folder has a slash: ./FOLDER.",
+            )
         return {"type": "volume", "source": workload.checkpoints}
     folder = Path(workload.checkpoints).absolute()
     return {"type": "bind", "source": escape_interpolation(os.path.normpath(folder))}
