@@ -296,6 +296,22 @@ def test_tfimg_run_becomes_podman_run(setting: _Setting) -> None:
     assert planned.stdout.startswith(f"podman --url {setting.podman.host} run --rm "), planned.stderr
 
 
+def test_podman_plays_the_pod_of_a_manifest(setting: _Setting) -> None:
+    """The manifest as it is: words, variables, the image's user, a root that is read-only."""
+    if setting.case.rootless:
+        pytest.skip("limits of memory need a cgroup of the user's own: unproven")
+    program = "import os, sys; print(sys.argv[1:], os.environ['A'], os.getuid(), os.access('/opt', os.W_OK))"
+    image = f"{setting.name.rpartition(':')[0]}@{setting.digest}"
+    options = ("--kind", "pod", "--name", "played", "--env", "A=012")
+    written = run_tfimg("k8s", image, *options, "--", "python", "-c", program, "on", "$HOME", "a: b")
+    assert written.code == 0, written.stderr
+    run_podman(setting.podman, "kube", "play", "-", content=written.stdout.encode())
+    assert run_podman(setting.podman, "wait", "played-worker-0-train") == "0\n"
+    printed = run_podman(setting.podman, "logs", "played-worker-0-train")
+    assert printed.splitlines()[-1] == "['on', '$HOME', 'a: b'] 012 1000 False"
+    run_podman(setting.podman, "kube", "down", "-", content=written.stdout.encode())
+
+
 def test_podman_gives_gpus_by_cdi(setting: _Setting) -> None:
     """Of a specification that the tests planted: this machine has no NVIDIA GPU."""
     project = Project(services=Services(environ={}))

@@ -134,9 +134,10 @@ def _run_command(argv: Sequence[str], environ: Mapping[str, str], services: Serv
         print(f"tfimg {__version__}", flush=True)
         return 0
     if {"--help", "-h"} & set(words) or words[:1] == ["help"]:
-        from tfimg.cli.app import help_text
+        from tfimg.cli.app import help_text, require_command
 
         named = [word for word in words if word != "help" and not word.startswith("-")]
+        require_command(named)
         print(help_text(named, with_all="--all" in words), end="")
         return 0
     if words[:1] == ["__complete"]:

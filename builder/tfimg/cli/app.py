@@ -60,6 +60,9 @@ GROUPS = {
         "shell": ("run:Shell", "start a shell in an image"),
         "doctor": ("machine:Doctor", "say whether this machine can build and run images"),
         "clean": ("machine:Clean", "show and remove what tfimg keeps on this machine"),
+        "compose": ("deploy:WriteCompose", "write a Compose file: one container, or a cluster"),
+        "k8s": ("deploy:WriteKubernetes", "write a Kubernetes manifest: a Job, JobSet, TrainJob, TFJob or pods"),
+        "slurm": ("deploy:WriteSlurm", "write a batch script for Slurm"),
         "cloud-init": ("cloud_init:CloudInit", "print user data for a cloud's virtual machine"),
         "engine up": ("engine:EngineUp", "use the engine that runs, else start a private one"),
         "engine down": ("engine:EngineDown", "stop the private engine"),
@@ -99,7 +102,7 @@ GROUPS = {
 FAMILIES = {"engine": "start or stop a private engine: up, down, status, env"}
 """Command that only groups others → its line of `tfimg --help`."""
 
-RARE = {"clean", "cloud-init", "compare", "completion"}
+RARE = {"clean", "cloud-init", "compare", "completion", "compose", "k8s", "slurm"}
 """Commands that `tfimg --help` leaves out; it fits a terminal of 80 columns and 40 lines."""
 
 COMMANDS = {name: target for group in GROUPS.values() for name, (target, _) in group.items()}
@@ -117,6 +120,9 @@ def list_members(group: str) -> list[str]:
     return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
 
 
+PROGRAMS = ("run", "compose", "k8s", "slurm")
+"""Commands whose words after `--` are a program in a container."""
+
 GLOBAL_FLAGS = {"--json", "--quiet", "-q"}  # of every command, also before its name
 
 
@@ -129,10 +135,10 @@ def parse(argv: Sequence[str]) -> Command:
     as_json, quiet = "--json" in words, bool({"--quiet", "-q"} & set(words))
     words = [word for word in words if word not in GLOBAL_FLAGS]
     name = _command_name(words)
-    if name in ("run", "shell"):
+    if name in ("shell", *PROGRAMS):
         _refuse_program(name, list(itertools.takewhile(lambda word: word != "--", argv)), program)
     command, rest = load_command(name), words[len(name.split()) :]
-    if name == "run":
+    if name in PROGRAMS:
         values = {**_read_values(name, rest), "program": tuple(program)}
     else:
         values = _read_values(name, rest, program)
@@ -179,6 +185,12 @@ def complete(words: Sequence[str]) -> Iterable[tuple[str, str]]:
         return [*((option, parameter.help) for option, parameter in options.items()), ("--help", "show its help")]
     wanted = [found] if found else arguments[:1]
     return [(value, "") for one in wanted for value in (one.completer() if one.completer else one.choices)]
+
+
+def require_command(words: Sequence[str]) -> None:
+    """Raise `UsageError` for words that are no command whose help can be shown; none, or a group, can."""
+    if words and not (len(words) == 1 and list_members(words[0])):
+        _command_name(words)
 
 
 def _command_name(words: Sequence[str]) -> str:
@@ -236,7 +248,7 @@ def _refuse_program(name: str, words: Sequence[str], program: Sequence[str]) -> 
             return  # an unknown option, which has an error of its own
         if arguments > 2:  # the command and the image
             rest = [*(["python"] if word.endswith(".py") else []), *words[number:], *program]
-            before = ("run" if one == name else one for one in words[:number] if one not in GLOBAL_FLAGS)
+            before = ("run" if one == name == "shell" else one for one in words[:number] if one not in GLOBAL_FLAGS)
             starts = " starts bash, and" if name == "shell" else ":"
             raise UsageError(
                 f"`tfimg {name}`{starts} {word!r} is not an option.",
@@ -381,7 +393,7 @@ def describe_command(name: str) -> CommandHelp:
             usage += f" {parameter.title}"
         elif not parameter.names:
             usage += f" [{parameter.title}{' ...' if parameter.is_repeatable else ''}]"
-    usage += " [OPTIONS]" + (" [-- PROGRAM ...]" if name == "run" else "")
+    usage += " [OPTIONS]" + (" [-- PROGRAM ...]" if name == "run" else " -- PROGRAM ..." if name in PROGRAMS else "")
     sections["Options"] = [*sections.pop("Options"), ("--help, -h", "show this help")]
     return CommandHelp(usage, summary, sections, examples(command))
 
