@@ -673,6 +673,14 @@ def test_a_server_that_refuses_or_fails_gets_one_request_and_is_reported_without
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("before", ["corp=", "["])
+def test_a_malformed_address_is_reported_without_the_password(before: str) -> None:
+    with pytest.raises(NetworkError) as caught:
+        probe(f"{before}https://ann:hunter2@h.test/simple", ca=None, proxies={}, seconds=5)
+    assert caught.value.what.startswith(f"{before}https://h.test/simple does not answer: ")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_silent_server_is_reported_after_the_seconds_that_it_has(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/simple"

@@ -39,7 +39,7 @@ from urllib3.exceptions import HTTPError
 
 from tfimg.core import documents, errors, retry
 from tfimg.core.failures import network_error, read_failure
-from tfimg.core.text import escape_unprintable, parse_time, truncate
+from tfimg.core.text import escape_unprintable, parse_time, remove_credentials, truncate
 from tfimg.index.network import DirectSession, read_chunks, retry_request
 
 GRACE_SECONDS = 60
@@ -531,7 +531,7 @@ class Index:
 def probe(url: str, *, ca: str | None, proxies: Mapping[str, str], seconds: float) -> None:
     """Ask a server for the head of one page. Raises `NetworkError` unless it answers, if only to ask for a login."""
     index = Index(url, ca=ca, proxies=proxies, attempts=1, timeout=seconds)
-    shown = _without_credentials(url)
+    shown = remove_credentials(url)  # also of what is no address, such as one with a name before it
     try:
         index.get(url).close()
     except requests.HTTPError as error:
