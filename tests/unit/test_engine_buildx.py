@@ -398,10 +398,20 @@ def test_a_context_means_its_engine(tmp_path: Path) -> None:
     assert (one.host, one.builder) == (other.host, other.builder) == ("tcp://far:2376", None)
 
 
-@pytest.mark.parametrize("answer", ["", "7", "[]", "[7]", "[{}]", "[" * 9000, "no JSON"])
+ADDRESSES = ("null", "7", json.dumps(["unix:///x"] * 1000))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "", "7", "[]", "[7]", "[{}]", "[" * 9000, "no JSON",
+        *(f'[{{"Endpoints": {{"docker": {{"Host": {address}}}}}}}]' for address in ADDRESSES),
+    ],
+)  # fmt: skip
 def test_a_context_that_docker_describes_otherwise_is_an_error(tmp_path: Path, answer: str) -> None:
-    with pytest.raises(UsageError, match="docker describes the context far in another form than Docker's: "):
+    with pytest.raises(UsageError, match="docker describes the context far in another form than Docker's: ") as caught:
         context_environment("far", fake_docker(tmp_path, printing(f"{answer}\n")))
+    assert len(str(caught.value)) < 600
 
 
 def test_a_program_without_a_version_of_buildx_is_not_buildx(tmp_path: Path) -> None:

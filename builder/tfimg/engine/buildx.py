@@ -18,7 +18,7 @@ from typing import Any
 from tfimg.core.errors import EngineError, EngineUnavailable, UsageError
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.process import CommandFailed, last_line, run
-from tfimg.core.text import parse_time, quote_argument
+from tfimg.core.text import parse_time, quote_argument, quote_value
 from tfimg.engine.interface import Capabilities
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 
@@ -128,7 +128,7 @@ class RawJsonDecoder:
 def _require_text(value: object) -> str:
     """Return a text. Raises `TypeError` for any other value."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
+        raise TypeError(f"{quote_value(value)} is not a text")
     return value
 
 
@@ -212,7 +212,7 @@ def parse_context(description: Mapping[str, Any], environ: Mapping[str, str]) ->
     endpoint = description["Endpoints"]["docker"]
     # Certificates of the environment belong to the default engine.
     env = {name: value for name, value in environ.items() if not name.startswith(("DOCKER_TLS", "DOCKER_CERT"))}
-    env["DOCKER_HOST"] = str(endpoint["Host"])
+    env["DOCKER_HOST"] = _require_text(endpoint["Host"])
     if description.get("TLSMaterial"):
         env["DOCKER_TLS"] = "1"
         env["DOCKER_CERT_PATH"] = str(Path(description["Storage"]["TLSPath"], "docker"))
