@@ -361,6 +361,15 @@ def test_a_dead_builder_is_reported_with_a_next_step(tmp_path: Path, script: str
     )
 
 
+def test_a_long_message_of_docker_is_cut(tmp_path: Path) -> None:
+    said = f"{'x' * 100_000}\n"
+    dead = fake_docker(tmp_path, printing(f"Name: far\nDriver: remote\nError: {said}"))
+    assert str(builder_error(dead)) == f"The builder far does not answer: {'x' * 300}…. {NEXT}"
+    failing = fake_docker(tmp_path, f"exec >&2\n{printing(said)}exit 1\n")
+    with pytest.raises(UsageError, match=r"^docker has no context far: x{300}…\. `docker context ls` shows all\.$"):
+        context_environment("far", failing)
+
+
 def test_a_builder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match=r"The builder far does not answer: no answer within 0\.2 s\. "):
         find_builder("far", fake_docker(tmp_path, "exec sleep 60\n"), seconds=0.2)
