@@ -244,6 +244,8 @@ NO_HOST = "it has no host, or another scheme than http"
         ("http://[::1", "http://[::1", MALFORMED),
         ("http://proxy.test:99999", "http://proxy.test:99999", MALFORMED),
         ("http://ann:s3c@ret@proxy.test:99999", "http://proxy.test:99999", MALFORMED),
+        ("http://ann:s3c/ret@proxy.test:3128", "http://proxy.test:3128", MALFORMED),
+        ("ann:s3c ret@proxy.test:port", "proxy.test:port", MALFORMED),
         ("%(proxy)s", "%(proxy)s", MALFORMED),
         ("proxy.test:port", "proxy.test:port", MALFORMED),
         ("ftp://proxy.test:1", "ftp://proxy.test:1", NO_HOST),
@@ -254,7 +256,9 @@ NO_HOST = "it has no host, or another scheme than http"
 def test_a_proxy_without_a_valid_address_is_named_and_its_password_is_not(
     address: str, shown: str, reason: str
 ) -> None:
-    form = "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password."
+    form = (
+        "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password and %2F for a /."
+    )
     for name, environ, pip in (
         ("HTTPS_PROXY", {"https_proxy": address}, {}),
         ("ALL_PROXY", {"ALL_PROXY": address}, {}),

@@ -42,7 +42,9 @@ UV_RESOLUTION = re.compile(r"UV_(?!CACHE_DIR|HTTP_TIMEOUT|SYSTEM_CERTS|NATIVE_TL
 """Beginnings of uv's variables that change what it resolves: all but those for connections."""
 
 PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
-PROXY_FORM = "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password."
+PROXY_FORM = (
+    "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password and %2F for a /."
+)
 NO_PIP = re.compile(r"No module named '?pip\b")
 
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -127,7 +129,7 @@ def _check_proxy(name: str, address: str) -> None:
     except LocationParseError:
         reason = "its name or port is malformed"
     if reason and name != "NO_PROXY":
-        shown = quote_value(remove_credentials(address))
+        shown = quote_value(re.sub(r"(?s)^(\w+://)?.*@", r"\1", address))  # also of a password with a /
         raise FileError(f"{name} is not the address of a proxy: {shown}, {reason}.", next_step=PROXY_FORM)
 
 
