@@ -86,7 +86,7 @@ class HostNetwork:
 def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> HostNetwork:
     """Return the settings in the environment and in pip's configuration (`read_pip_settings`).
 
-    Raises `FileError` for a proxy without a valid address.
+    Raises `FileError` for a proxy without a valid address, and for a setting that is not UTF-8.
     """
     ca = Path(environ.get("SSL_CERT_FILE") or pip.get("cert") or SYSTEM_BUNDLE)
     netrc = Path(environ.get("NETRC") or Path(environ.get("HOME", "/")) / ".netrc")
@@ -111,6 +111,14 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
         variables.update(UV_INDEX=" ".join(reachable), PIP_EXTRA_INDEX_URL=" ".join(unnamed))
     if hosts := environ.get("UV_INSECURE_HOST") or pip.get("trusted-host"):
         variables.update(UV_INSECURE_HOST=hosts, PIP_TRUSTED_HOST=hosts)
+    for value in (*proxies.values(), *variables.values()):
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # Python keeps other bytes of a variable as surrogates
+            raise FileError(
+                f"The address of a proxy or index is not UTF-8: {quote_value(remove_credentials(value))}.",
+                next_step="Correct the variable or pip's setting; other bytes are written as %XX.",
+            ) from None
 
     return HostNetwork(
         ca=ca if ca.is_file() else None,
