@@ -587,6 +587,15 @@ def test_an_index_without_range_requests_is_an_error_and_no_wheel_is_downloaded(
     )
 
 
+def test_an_index_with_a_slash_in_its_password_is_reported_without_it() -> None:
+    says = (
+        "The address of the package index is malformed: 'host/simple'. Write https://HOST/PATH, or "
+        "https://NAME:PASSWORD@HOST/PATH with %40 for an @ in the password and %2F for a /."
+    )
+    with pytest.raises(NetworkError, match=exactly(says)):
+        Index("https://someone:hunt/er2@host/simple")
+
+
 def test_an_index_out_of_reach_is_reported_without_its_password() -> None:
     index = Index("http://someone:hunter2@127.0.0.1:9/simple", attempts=1)
     with pytest.raises(NetworkError, match=r"index: .* cannot be reached: connection refused") as caught:
@@ -596,7 +605,9 @@ def test_an_index_out_of_reach_is_reported_without_its_password() -> None:
 
 @pytest.mark.parametrize("url", ["http://[::1/simple", "https://hans:hunter2@127.0.0.1:port/simple", "ftp://x/simple"])
 def test_an_address_that_is_not_valid_is_reported_without_its_password(url: str) -> None:
-    with pytest.raises(NetworkError, match=r"^Cannot read (anything|the wheels of \w+) from ") as caught:
+    with pytest.raises(
+        NetworkError, match=r"^(The address of the package index is malformed: |Cannot read )"
+    ) as caught:
         Index(url, attempts=1).wheels("tensorflow")
     assert "hunter2" not in str(caught.value)
 
@@ -670,6 +681,14 @@ def test_a_server_that_refuses_or_fails_gets_one_request_and_is_reported_without
     assert caught.value.what.startswith(f"{url} refused a request: ")
     assert f"HTTP status {status}" in caught.value.what
     assert paths == [f"/{status}"]
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("before", ["corp=", "["])
+def test_a_malformed_address_is_reported_without_the_password(before: str) -> None:
+    with pytest.raises(NetworkError) as caught:
+        probe(f"{before}https://ann:hunter2@h.test/simple", ca=None, proxies={}, seconds=5)
+    assert caught.value.what.startswith(f"{before}https://h.test/simple does not answer: ")
     assert "hunter2" not in str(caught.value)
 
 

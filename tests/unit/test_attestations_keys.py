@@ -56,6 +56,13 @@ def test_a_private_key_is_not_written_without_a_password() -> None:
         OURS.pem(b"")
 
 
+def test_a_password_that_openssl_does_not_take_is_refused() -> None:
+    says = "A private key is not written with a password of 1024 bytes. Choose one of at most 1023."
+    with pytest.raises(InvalidKey, match=exactly(says)):
+        OURS.pem(bytes(1024))
+    assert read_signing_key(OURS.pem(b"x" * 1023), password=b"x" * 1023, source="k").verifying_key == OURS.verifying_key
+
+
 ONE_BLOCK = "it is not exactly one PEM block"
 COSIGN = "it is in cosign's own format for private keys"
 NEEDED = "It must be an ECDSA key on the curve P-256, in PEM. `tfimg keygen DIR` makes a pair."

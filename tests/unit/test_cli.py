@@ -438,6 +438,8 @@ MISSPELT = {
     "options.",
     "doctor a b": "`tfimg doctor` takes no argument 'b'. For example: `tfimg doctor 2.15.1-cuda12.2-py3.11`. `tfimg "
     "doctor --help` lists its options.",
+    "list --help=yes": "`tfimg list`: --help takes no value. For example: `tfimg list '2.1[56]*-cpu-*'`. `tfimg list "
+    "--help` lists its options.",
     "lst": "`tfimg` has no command 'lst'. Did you mean `tfimg list`? `tfimg --help` lists the commands.",
     "matrix lokc": "`tfimg matrix` has no command 'lokc'. Did you mean `tfimg matrix lock`? `tfimg matrix --help` "
     "lists the commands.",

@@ -134,7 +134,7 @@ def test_a_password_that_does_not_end_or_is_not_there_is_refused(stdin: str, tmp
     command = [sys.executable, "-m", "tfimg", "keygen", str(tmp_path / "keys"), "--password-file", "-"]
     shell = f"ulimit -v 4000000; exec {shlex.join(command)} {f'<{stdin}' if stdin else '<&-'}"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True)
-    said = (2, "Standard input has a line of more than 16384 characters") if stdin else (16, "without a password")
+    said = (2, "Standard input has a line of more than 16384 bytes") if stdin else (16, "without a password")
     assert (done.returncode, said[1] in done.stderr, "Traceback" in done.stderr) == (said[0], True, False), done.stderr
     assert not (tmp_path / "keys").exists()
 

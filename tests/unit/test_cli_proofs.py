@@ -1,5 +1,6 @@
 """`tfimg keygen`, `verify` and `pull`, in process: what they print, write and refuse."""
 
+import os
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -66,6 +67,20 @@ def test_without_a_password_and_a_terminal_there_is_no_key(
         assert "TFIMG_KEY_PASSWORD" in tfimg("keygen", str(tmp_path / "keys")).refusal(2)
     assert not (tmp_path / "keys").exists()
     assert tfimg("keygen", str(tmp_path / "keys"), TFIMG_KEY_PASSWORD="").code == 16
+
+
+@pytest.mark.parametrize("source", ["variable", "file"])
+def test_a_password_in_another_encoding_than_utf_8_is_taken_byte_by_byte(
+    source: str, tfimg: CliRunner, tmp_path: Path
+) -> None:
+    # Of a file, the message quoted what came before such a byte.
+    password = b"caf\xe9"
+    if source == "file":
+        (tmp_path / "password").write_bytes(password)
+        tfimg("keygen", str(tmp_path), "--password-file", str(tmp_path / "password")).succeeded()
+    else:
+        tfimg("keygen", str(tmp_path), TFIMG_KEY_PASSWORD=os.fsdecode(password)).succeeded()
+    assert read_signing_key((tmp_path / "tfimg.key").read_bytes(), password=password, source="tfimg.key")
 
 
 def test_verify_reports_what_is_proven(tfimg: CliRunner, environment: TestEnvironment, key: str) -> None:

@@ -361,6 +361,15 @@ def test_a_dead_builder_is_reported_with_a_next_step(tmp_path: Path, script: str
     )
 
 
+def test_a_long_message_of_docker_is_cut(tmp_path: Path) -> None:
+    said = f"{'x' * 100_000}\n"
+    dead = fake_docker(tmp_path, printing(f"Name: far\nDriver: remote\nError: {said}"))
+    assert str(builder_error(dead)) == f"The builder far does not answer: {'x' * 300}…. {NEXT}"
+    failing = fake_docker(tmp_path, f"exec >&2\n{printing(said)}exit 1\n")
+    with pytest.raises(UsageError, match=r"^docker has no context far: x{300}…\. `docker context ls` shows all\.$"):
+        context_environment("far", failing)
+
+
 def test_a_builder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match=r"The builder far does not answer: no answer within 0\.2 s\. "):
         find_builder("far", fake_docker(tmp_path, "exec sleep 60\n"), seconds=0.2)
@@ -398,10 +407,20 @@ def test_a_context_means_its_engine(tmp_path: Path) -> None:
     assert (one.host, one.builder) == (other.host, other.builder) == ("tcp://far:2376", None)
 
 
-@pytest.mark.parametrize("answer", ["", "7", "[]", "[7]", "[{}]", "[" * 9000, "no JSON"])
+ADDRESSES = ("null", "7", json.dumps(["unix:///x"] * 1000))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "", "7", "[]", "[7]", "[{}]", "[" * 9000, "no JSON",
+        *(f'[{{"Endpoints": {{"docker": {{"Host": {address}}}}}}}]' for address in ADDRESSES),
+    ],
+)  # fmt: skip
 def test_a_context_that_docker_describes_otherwise_is_an_error(tmp_path: Path, answer: str) -> None:
-    with pytest.raises(UsageError, match="docker describes the context far in another form than Docker's: "):
+    with pytest.raises(UsageError, match="docker describes the context far in another form than Docker's: ") as caught:
         context_environment("far", fake_docker(tmp_path, printing(f"{answer}\n")))
+    assert len(str(caught.value)) < 600
 
 
 def test_a_program_without_a_version_of_buildx_is_not_buildx(tmp_path: Path) -> None:

@@ -137,6 +137,11 @@ def test_an_address_of_no_engine_is_an_error_of_its_own(address: str, tmp_path: 
             connect.connect({"DOCKER_HOST": address}, tmp_path, ask=ask)
 
 
+def test_a_long_address_of_no_engine_is_cut() -> None:
+    with pytest.raises(EngineUnavailable, match=r"^No container engine answers at tcp://x{294}…: "):
+        DockerEngine(host=f"tcp://{'x' * 100_000}", environ={}).ping()
+
+
 def test_an_engine_behind_ssh_is_reached_through_a_forwarded_socket(tmp_path: Path) -> None:
     says = (
         "No container engine answers at ssh://me@host: tfimg does not speak SSH. Forward its socket with `ssh -nNT -L "

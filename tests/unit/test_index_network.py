@@ -1,6 +1,7 @@
 """The host's network: BuildKit secrets and variables, and the transport of package indexes and registries."""
 
 import gzip
+import os
 import socket
 import subprocess
 import sys
@@ -244,6 +245,8 @@ NO_HOST = "it has no host, or another scheme than http"
         ("http://[::1", "http://[::1", MALFORMED),
         ("http://proxy.test:99999", "http://proxy.test:99999", MALFORMED),
         ("http://ann:s3c@ret@proxy.test:99999", "http://proxy.test:99999", MALFORMED),
+        ("http://ann:s3c/ret@proxy.test:3128", "http://proxy.test:3128", MALFORMED),
+        ("ann:s3c ret@proxy.test:port", "proxy.test:port", MALFORMED),
         ("%(proxy)s", "%(proxy)s", MALFORMED),
         ("proxy.test:port", "proxy.test:port", MALFORMED),
         ("ftp://proxy.test:1", "ftp://proxy.test:1", NO_HOST),
@@ -254,7 +257,9 @@ NO_HOST = "it has no host, or another scheme than http"
 def test_a_proxy_without_a_valid_address_is_named_and_its_password_is_not(
     address: str, shown: str, reason: str
 ) -> None:
-    form = "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password."
+    form = (
+        "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password and %2F for a /."
+    )
     for name, environ, pip in (
         ("HTTPS_PROXY", {"https_proxy": address}, {}),
         ("ALL_PROXY", {"ALL_PROXY": address}, {}),
@@ -263,6 +268,16 @@ def test_a_proxy_without_a_valid_address_is_named_and_its_password_is_not(
         says = f"{name} is not the address of a proxy: '{shown}', {reason}. {form}"
         with pytest.raises(FileError, match=exactly(says)):
             read_host_network(environ, pip)
+
+
+@pytest.mark.parametrize("name", ["NO_PROXY", "UV_INDEX_URL", "UV_INDEX", "UV_INSECURE_HOST"])
+def test_a_setting_that_is_not_utf_8_is_refused(name: str) -> None:
+    value = os.fsdecode(b"http://ann:s3cret@caf\xe9.test")
+    says = r"^The address of a proxy or index is not UTF-8: 'http://caf\\udce9\.test'\. "
+    with pytest.raises(FileError, match=says):
+        read_host_network({name: value}, {})
+    with pytest.raises(FileError, match=says):
+        read_host_network({}, {"index-url": value})
 
 
 def test_any_other_proxy_and_hosts_without_one_are_taken(home: Path) -> None:

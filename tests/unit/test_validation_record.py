@@ -152,6 +152,11 @@ def test_a_report_of_no_possible_run_is_refused(report: Report, problem: str) ->
     assert problem in refusal_of(format_json(report))
 
 
+def test_the_report_of_a_suite_that_did_not_start_is_read() -> None:
+    report = replace(GREEN, results=(), required=(), problem="the suite did not start: no output")
+    assert read_report(format_json(report), source="report.json") == report
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters()), inner, max_size=3),

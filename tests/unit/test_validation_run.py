@@ -329,6 +329,21 @@ def test_a_planned_check_that_was_never_reported_is_not_green(spec: ImageSpec) -
     assert report.problem == "the suite reported its end without having run b"
 
 
+def test_a_suite_of_more_checks_than_any_has_did_not_start(spec: ImageSpec) -> None:
+    # With the 10,000 that were allowed once, the report took a minute and its message 9 MB.
+    report = judge(spec, suite(*(f"c{number}" for number in range(1001))), DONE, FINE)
+    assert (report.results, report.verdict) == ((), "broken")
+
+
+def test_a_message_names_ten_of_the_checks_that_did_not_run(spec: ImageSpec) -> None:
+    report = judge(spec, suite(*(f"c{number:0>300}" for number in range(1000))), DONE, FINE)
+    assert report.problem
+    assert report.problem.endswith(f"{9:0>300} and 990 more")
+    with pytest.raises(ValidationAborted) as caught:
+        raise_for_verdict(report, subject="tf:x", consequence="No tag was set.")
+    assert len(str(caught.value)) < 5000
+
+
 HALF: dict[str, dict[str, Any]] = {
     "end-without-outcome": {"event": "end", "check": "a"},
     "unknown-outcome": {"event": "end", "check": "a", "outcome": "excellent", "reason": None, "seconds": 0.1},

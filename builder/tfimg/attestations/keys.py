@@ -20,6 +20,7 @@ ALGORITHM = ec.ECDSA(SHA256(), deterministic_signing=True)
 """The same bytes get the same signature (RFC 6979), so attaching a statement twice leaves one."""
 
 MAX_PEM = 16_384  # bytes of a key's text. A key of `tfimg keygen` has 412
+MAX_PASSWORD = 1023  # bytes of a password that OpenSSL encrypts a key with (PEM_BUFSIZE, less one)
 BLOCK = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----.*-----END \1-----\s*", re.DOTALL)
 
 COSIGN = re.compile(rb"-----BEGIN ENCRYPTED (SIGSTORE|COSIGN) PRIVATE KEY-----")
@@ -67,10 +68,15 @@ class SigningKey:
         return self.private.sign(content, ALGORITHM)
 
     def pem(self, password: bytes) -> bytes:
-        """Return encrypted PKCS#8 in PEM. Raises `InvalidKey` for an empty password."""
+        """Return encrypted PKCS#8 in PEM. Raises `InvalidKey` for an empty password, or a too long one."""
         if not password:
             raise errors.InvalidKey(
                 "A private key is not written without a password.", next_step="Choose one that is not empty."
+            )
+        if len(password) > MAX_PASSWORD:
+            raise errors.InvalidKey(
+                f"A private key is not written with a password of {len(password)} bytes.",
+                next_step=f"Choose one of at most {MAX_PASSWORD}.",
             )
         return self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
 

@@ -264,6 +264,7 @@ def _read_options(
     argparse reads options alone: it finds no arguments between them, and does not say which word is too many.
     """
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=SUPPRESS)
+    parser.add_argument("--help", action="store_true")  # refused with a value; without one, nothing is parsed
     for field, parameter in parameters.items():
         if parameter.names:
             action = "store_true" if parameter.is_flag else "append" if parameter.is_repeatable else "store"

@@ -36,20 +36,23 @@ class PasswordOptions:
     )
 
     def read_password(self, environ: Mapping[str, str], *, new: bool = False) -> bytes:
-        """Return a private key's password; ask twice for a `new` one. Raises `UsageError` without a terminal."""
+        """Return a private key's password; ask twice for a `new` one. Raises `UsageError` without a terminal.
+
+        Its bytes are taken as they are, in any encoding.
+        """
         from getpass import getpass
 
         from tfimg.attestations.keys import MAX_PEM, read_key_file
 
         if file := self.password_file:
             if file != "-":
-                text = read_key_file(file).decode()
-            elif len(text := sys.stdin.readline(MAX_PEM + 1) if sys.stdin else "") > MAX_PEM:
+                content = read_key_file(file)
+            elif len(content := sys.stdin.buffer.readline(MAX_PEM + 1) if sys.stdin else b"") > MAX_PEM:
                 step = "Give the password and a line end."
-                raise UsageError(f"Standard input has a line of more than {MAX_PEM} characters.", next_step=step)
-            return text.partition("\n")[0].rstrip("\r").encode()
+                raise UsageError(f"Standard input has a line of more than {MAX_PEM} bytes.", next_step=step)
+            return content.partition(b"\n")[0].rstrip(b"\r")
         if PASSWORD_VARIABLE in environ:
-            return environ[PASSWORD_VARIABLE].encode()
+            return os.fsencode(environ[PASSWORD_VARIABLE])
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
                 "The private key needs a password, and there is no terminal to ask for it.",

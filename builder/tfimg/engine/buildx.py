@@ -18,7 +18,7 @@ from typing import Any
 from tfimg.core.errors import EngineError, EngineUnavailable, UsageError
 from tfimg.core.events import BuildEvent, LogEvent, ProgressEvent, StepEvent, StepState
 from tfimg.core.process import CommandFailed, last_line, run
-from tfimg.core.text import parse_time, quote_argument
+from tfimg.core.text import parse_time, quote_argument, quote_value, truncate
 from tfimg.engine.interface import Capabilities
 from tfimg.recipe.layout import ZSTD_LEVELS, Compression
 
@@ -128,7 +128,7 @@ class RawJsonDecoder:
 def _require_text(value: object) -> str:
     """Return a text. Raises `TypeError` for any other value."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
+        raise TypeError(f"{quote_value(value)} is not a text")
     return value
 
 
@@ -184,7 +184,7 @@ def _inspect(name: str, environ: Mapping[str, str], seconds: float, *options: st
 
 def _unavailable(name: str, reason: str) -> EngineUnavailable:
     # Docker's own message is a question: "Is the docker daemon running?"
-    reason = reason.removeprefix("ERROR: ").rstrip(".")
+    reason = truncate(reason.removeprefix("ERROR: ").rstrip("."))
     return EngineUnavailable(
         f"The builder {name} does not answer: {reason}{'' if reason.endswith('?') else '.'}",
         next_step=f"Start it, or correct its address (`docker buildx inspect {quote_argument(name)}`); or name another "
@@ -199,7 +199,8 @@ def context_environment(name: str, environ: Mapping[str, str]) -> dict[str, str]
         (description,) = json.loads(run(["docker", "context", "inspect", "--", name], env=environ))
         return parse_context(description, environ)
     except CommandFailed as failed:
-        raise UsageError(f"docker has no context {name}: {failed.stderr.strip()}", next_step=next_step) from None
+        said = truncate(last_line(failed.stderr))
+        raise UsageError(f"docker has no context {name}: {said}", next_step=next_step) from None
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(
             f"docker describes the context {name} in another form than Docker's: {type(error).__name__}: {error}",
@@ -212,7 +213,7 @@ def parse_context(description: Mapping[str, Any], environ: Mapping[str, str]) ->
     endpoint = description["Endpoints"]["docker"]
     # Certificates of the environment belong to the default engine.
     env = {name: value for name, value in environ.items() if not name.startswith(("DOCKER_TLS", "DOCKER_CERT"))}
-    env["DOCKER_HOST"] = str(endpoint["Host"])
+    env["DOCKER_HOST"] = _require_text(endpoint["Host"])
     if description.get("TLSMaterial"):
         env["DOCKER_TLS"] = "1"
         env["DOCKER_CERT_PATH"] = str(Path(description["Storage"]["TLSPath"], "docker"))

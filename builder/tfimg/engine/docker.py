@@ -320,7 +320,9 @@ class DockerEngine:
                 "Forward its socket with `ssh -nNT -L /tmp/engine.sock:/var/run/docker.sock USER@HOST &`, and set "
                 "DOCKER_HOST=unix:///tmp/engine.sock."
             )
-        return errors.EngineUnavailable(f"No container engine answers at {self.host}: {reason}.", next_step=next_step)
+        return errors.EngineUnavailable(
+            f"No container engine answers at {truncate(self.host)}: {reason}.", next_step=next_step
+        )
 
     @cached_property
     def _description(self) -> dict[str, Any]:

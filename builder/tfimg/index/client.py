@@ -39,7 +39,7 @@ from urllib3.exceptions import HTTPError
 
 from tfimg.core import documents, errors, retry
 from tfimg.core.failures import network_error, read_failure
-from tfimg.core.text import escape_unprintable, parse_time, truncate
+from tfimg.core.text import escape_unprintable, parse_time, quote_value, remove_credentials, truncate
 from tfimg.index.network import DirectSession, read_chunks, retry_request
 
 GRACE_SECONDS = 60
@@ -390,8 +390,12 @@ class Index:
     ) -> None:
         try:
             self._origin = _origin(url)
-        except ValueError as error:
-            raise make_network_error("anything", error) from None
+        except ValueError:  # its text quotes what stands where the port would, such as half a password
+            raise errors.NetworkError(
+                f"The address of the package index is malformed: {quote_value(url.rpartition('@')[2])}.",
+                next_step="Write https://HOST/PATH, or https://NAME:PASSWORD@HOST/PATH with %40 for an @ in the "
+                "password and %2F for a /.",
+            ) from None
         parts = urlsplit(url)
         named = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
         self._auth = named or get_netrc_auth(url)
@@ -532,7 +536,7 @@ class Index:
 def probe(url: str, *, ca: str | None, proxies: Mapping[str, str], seconds: float) -> None:
     """Ask a server for the head of one page. Raises `NetworkError` unless it answers, if only to ask for a login."""
     index = Index(url, ca=ca, proxies=proxies, attempts=1, timeout=seconds)
-    shown = _without_credentials(url)
+    shown = remove_credentials(url)  # also of what is no address, such as one with a name before it
     try:
         index.get(url).close()
     except requests.HTTPError as error:

@@ -42,7 +42,9 @@ UV_RESOLUTION = re.compile(r"UV_(?!CACHE_DIR|HTTP_TIMEOUT|SYSTEM_CERTS|NATIVE_TL
 """Beginnings of uv's variables that change what it resolves: all but those for connections."""
 
 PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
-PROXY_FORM = "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password."
+PROXY_FORM = (
+    "Write http://HOST:PORT, or http://NAME:PASSWORD@HOST:PORT with %40 for an @ in the password and %2F for a /."
+)
 NO_PIP = re.compile(r"No module named '?pip\b")
 
 SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -84,7 +86,7 @@ class HostNetwork:
 def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> HostNetwork:
     """Return the settings in the environment and in pip's configuration (`read_pip_settings`).
 
-    Raises `FileError` for a proxy without a valid address.
+    Raises `FileError` for a proxy without a valid address, and for a setting that is not UTF-8.
     """
     ca = Path(environ.get("SSL_CERT_FILE") or pip.get("cert") or SYSTEM_BUNDLE)
     netrc = Path(environ.get("NETRC") or Path(environ.get("HOME", "/")) / ".netrc")
@@ -109,6 +111,14 @@ def read_host_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> Hos
         variables.update(UV_INDEX=" ".join(reachable), PIP_EXTRA_INDEX_URL=" ".join(unnamed))
     if hosts := environ.get("UV_INSECURE_HOST") or pip.get("trusted-host"):
         variables.update(UV_INSECURE_HOST=hosts, PIP_TRUSTED_HOST=hosts)
+    for value in (*proxies.values(), *variables.values()):
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # Python keeps other bytes of a variable as surrogates
+            raise FileError(
+                f"The address of a proxy or index is not UTF-8: {quote_value(remove_credentials(value))}.",
+                next_step="Correct the variable or pip's setting; other bytes are written as %XX.",
+            ) from None
 
     return HostNetwork(
         ca=ca if ca.is_file() else None,
@@ -127,7 +137,7 @@ def _check_proxy(name: str, address: str) -> None:
     except LocationParseError:
         reason = "its name or port is malformed"
     if reason and name != "NO_PROXY":
-        shown = quote_value(remove_credentials(address))
+        shown = quote_value(re.sub(r"(?s)^(\w+://)?.*@", r"\1", address))  # also of a password with a /
         raise FileError(f"{name} is not the address of a proxy: {shown}, {reason}.", next_step=PROXY_FORM)
 
 

@@ -365,7 +365,9 @@ def read_report(text: str, *, source: str) -> Report:
             path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
             found.append(f"{path.lstrip('.') or 'the report'}: {problem['msg'][0].lower()}{problem['msg'][1:]}")
         raise _make_error(source, *found) from None
-    problems = [] if report.required else ["required: a run of the suite requires at least one check"]
+    problems = []
+    if not report.required and report.verdict != "broken":  # a suite that did not start has named none
+        problems.append("required: a run of the suite requires at least one check")
     ended: set[str] = set()
     for number, result in enumerate(report.results):
         if result.check in ended:

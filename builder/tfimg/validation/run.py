@@ -26,7 +26,7 @@ from tfimg.core import documents, errors
 from tfimg.core.events import ChecksPlanned, CheckStarted
 from tfimg.core.files import hash_files, remove_oldest, write_atomically
 from tfimg.core.levels import Level
-from tfimg.core.text import read_clock
+from tfimg.core.text import list_first, read_clock
 from tfimg.engine.interface import ContainerRunner, DeviceAccess, Engine, Exit, Line, RunRequest
 from tfimg.matrix.spec import ImageSpec
 from tfimg.recipe.facts import collect_facts
@@ -51,12 +51,13 @@ Minutes are usual; but compiling TensorFlow's PTX for a newer GPU takes half an 
 
 SIGKILL_STATUS = 128 + 9  # status of a container whose process got SIGKILL: from `docker kill`, or from the kernel
 MAX_OUTPUT = 600  # characters of a process's last lines in the reason of a crash
+MAX_UNFINISHED = 10  # checks without a result that a problem names
 FAILURES = ("failed", "crashed", "timed-out")
 
 MAX_ERROR_LINES, MAX_ERROR_LINE = 40, 10_000
 """Last lines of stderr that are kept for the reason of a crash, and characters of each."""
 
-MAX_CHECKS = 10_000  # checks that a suite may plan; ours has fewer than 100
+MAX_CHECKS = 1000  # checks that a suite may plan, as many as records keep; the full profile of ours has 140
 MAX_CHARACTERS = 64 << 20  # characters of all events; those of the whole suite have less than a million
 Name = Annotated[str, Field(max_length=1000)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS)]
@@ -190,7 +191,7 @@ class EventStream:
         if self.exit is None or self.exit.status != self.done.code:
             return f"the suite reported its end, and then {self._describe_exit()}"
         if self.unfinished:
-            return f"the suite reported its end without having run {', '.join(self.unfinished)}"
+            return f"the suite reported its end without having run {list_first(self.unfinished, MAX_UNFINISHED)}"
         if self.done.code == 0 and any(result.outcome in FAILURES for result in self.results):
             return "the suite reported success in spite of failed checks"
         return self.done.problem
