@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
-inputs = np.linspace(-1, 1, 256, dtype="float32").reshape(64, 4)
+inputs = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
 targets = inputs @ np.array([[1.0], [-2.0], [3.0], [0.5]], dtype="float32")
 options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
@@ -36,9 +36,9 @@ model.fit(data, epochs=3, verbose=0)
 weights = [value for array in model.get_weights() for value in np.ravel(array).tolist()]
 print(json.dumps({"replicas": strategy.num_replicas_in_sync, "weights": weights}))
 """
-BOUND = 1e-5
-"""Largest difference of weights of order 1 after twelve steps of float32: sums of gradients in another order, rounded
-to 2**-24 each."""
+BOUND = 1e-6
+"""Largest difference of weights below 1 after twelve steps of float32, whose gradients are summed in another order:
+1.5e-8 was measured."""
 
 
 @pytest.fixture
