@@ -59,7 +59,7 @@ FACTS = "/opt/tfimg/facts.json"
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 SIGNALS = {*range(1, 32), *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)}  # those between are glibc's own
 NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
-NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class Failure(Exception):
@@ -252,10 +252,10 @@ def read_list(cluster: Optional[str], task: Optional[str], environ: Mapping[str,
 
 
 def _read_number(text: object, source: str) -> int:
-    if not isinstance(text, (int, str)) or isinstance(text, bool) or not NUMBER.fullmatch(str(text)):
+    if not NUMBER.fullmatch(str(text)):
         reason = "%s has the index or number %s, which is not valid." % (source, show(text))
         raise Failure(INVALID, reason, "Write a number from 0.")
-    return int(text)
+    return int(str(text))
 
 
 def _find_index(role: str, count: int, environ: Mapping[str, str]) -> int:

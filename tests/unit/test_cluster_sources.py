@@ -359,6 +359,7 @@ def test_a_shell_in_an_allocation_is_one_process(environ: dict[str, str]) -> Non
         (step("n[1-2]", "1(x2)", 2), "is worker 2, but has 2"),
         (step("n[1-2]", "2,1", 1, LOCALID="0", NODEID="1"), "SLURM_LOCALID is '0', but task 1"),
         (step("n[1-2]", "2(x2)", 0, DISTRIBUTION="arbitrary"), "node list '' is not valid"),
+        (step("n[1-2]", "1(x2)", 0, DISTRIBUTION="arbitrary", ARBITRARY_NODELIST="n1,n1"), "distribution 'arbitrary'"),
         (step("n[1-2]", "2(x2)", 0, HET_SIZE="2", DISTRIBUTION="cyclic"), "distribution 'cyclic'"),
         ({"SLURM_PROCID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "1", "SLURM_HET_SIZE": "2"},
          "no list"),

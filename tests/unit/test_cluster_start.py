@@ -226,7 +226,7 @@ def test_a_port_in_use_is_named() -> None:
 def test_two_processes_of_one_index_are_refused() -> None:
     ports = free_ports(2)
     # The second has the port of worker 1, as on a machine of its own, and the index of the first.
-    running = [task(workers(order), 0, "--wait", "3s") for order in (ports, ports[::-1])]
+    running = [task(workers(order), 0, "--wait", "5s") for order in (ports, ports[::-1])]
     ended = [finish(process) for process in running]
     # The one that looks first ends; the other does too, or names it.
     codes = [code for code, _, _ in ended]
@@ -245,7 +245,7 @@ def test_a_list_that_names_this_process_twice_is_refused() -> None:
 
 def test_a_peer_that_counts_fewer_processes_is_refused() -> None:
     ports = free_ports(3)
-    running = [task(workers(ports[:count]), 3 - count, "--wait", "3s") for count in (3, 2)]
+    running = [task(workers(ports[:count]), 3 - count, "--wait", "5s") for count in (3, 2)]
     ended = [finish(process) for process in running]
     # The one that looks first ends; the other does too, or names it.
     codes = [code for code, _, _ in ended]
@@ -323,7 +323,7 @@ def test_signals_reach_the_program_and_its_exit_code_is_ours(number: int) -> Non
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    assert finish(process, timeout=10)[:2] == (7, f"{int(number)}\n")
+    assert finish(process)[:2] == (7, f"{int(number)}\n")
 
 
 def test_a_signal_that_ends_the_program_is_128_and_its_number() -> None:
@@ -331,7 +331,7 @@ def test_a_signal_that_ends_the_program_is_128_and_its_number() -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.terminate()
-    assert finish(process, timeout=10)[0] == 143
+    assert finish(process)[0] == 143
     assert finish(start(program=["sh", "-c", "kill -KILL $$"]))[0] == 137
 
 
