@@ -31,7 +31,8 @@ CASES = {
     **{f"{kind}-pair": replace(PAIR, kind=kind) for kind in KINDS},
     **{f"{kind}-all": replace(ALL, kind=kind) for kind in KINDS},
     **{f"{kind}-servers": replace(ALL, kind=kind, ps=3) for kind in WITH_SERVERS},
-    **{f"tpu-{name}": replace(SMALL, tpu=name, workers=one.hosts) for name, one in TPU_SLICES.items()},
+    "tpu-one": replace(SMALL, tpu="v6e-1"),
+    "tpu-slice": replace(SMALL, kind="jobset", tpu="v5litepod-16", workers=4),
 }
 
 
