@@ -190,6 +190,7 @@ def test_gitlab_s_job_executes_nothing_of_the_checkout(
     assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
+@pytest.mark.full
 def test_installing_for_the_action_executes_nothing_of_the_caller_s_checkout(hostile: Checkout) -> None:
     """As far as it comes without a package index: it has made the environment, and pip looks for the first wheel."""
     inputs = {"image": OUT_OF_REACH, "key": "tfimg.pub"}
@@ -198,6 +199,7 @@ def test_installing_for_the_action_executes_nothing_of_the_caller_s_checkout(hos
     assert not hostile.executed.exists(), hostile.executed.read_text()
 
 
+@pytest.mark.full
 def test_installing_for_gitlab_s_job_executes_nothing_of_the_checkout(hostile: Checkout, installed: Installed) -> None:
     variables = {"TFIMG": address(installed.wheel), "TFIMG_IMAGE": OUT_OF_REACH, **hostile.environ, **NO_INDEX}
     ended = run_job(hostile.folder, variables)

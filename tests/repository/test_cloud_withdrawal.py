@@ -17,6 +17,8 @@ from tfimg.attestations.envelopes import Statement
 from tfimg.project.services import Services
 from tfimg.registry.reference import parse_reference
 
+pytestmark = pytest.mark.full
+
 TFIMG = f"""\
 if [ "$1" = run ]; then
     kill -9 $PPID # as when the machine loses its power

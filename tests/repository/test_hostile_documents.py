@@ -371,6 +371,7 @@ def test_the_valid_document_is_read(readers: Readers, kind: str) -> None:
     assert unchanged.code in ENDS.get(kind, (0,)), unchanged.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_changed_document_is_used_or_refused(readers: Readers, kind: str) -> None:
     reader: Reader = getattr(readers, kind)()

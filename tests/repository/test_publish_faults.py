@@ -237,6 +237,7 @@ ROUNDS = 40
 """More than a publication writes."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("native", [True, False], ids=["native", "fallback"])
 def test_killed_with_kill_9_before_each_write_it_goes_on_and_no_tag_is_without_attestations(
     native: bool, tmp_path: Path

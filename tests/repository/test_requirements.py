@@ -64,6 +64,7 @@ def test_it_is_what_would_be_written(file: Path, options: tuple[str, ...], tmp_p
     assert fresh.read_text().splitlines()[:2] == file.read_text().splitlines()[:2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_nothing_needs_a_compiler(python: str, platform: str, tmp_path: Path) -> None:

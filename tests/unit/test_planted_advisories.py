@@ -27,6 +27,8 @@ from tfimg.index.client import Index
 from tfimg.project.project import Project
 from tfimg.recipe.lock import LockedPackage, find_fixes, read_packages, resolve_lock
 
+pytestmark = pytest.mark.full
+
 OLD, GPU, NEW = "2.15.1-cpu-py3.11", "2.15.1-cuda12.2-py3.11", "2.21.0-cpu-py3.11"
 NOTEBOOK = f"{NEW}-jupyter"
 IMAGES = (OLD, GPU, NEW, NOTEBOOK)
