@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 import zipfile
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
@@ -652,6 +653,12 @@ def test_a_request_is_sent_on_at_most_five_times_with_its_headers(elsewhere: str
     assert json.loads(index.get(f"{elsewhere}/5", {"Own": "x"}).raw.read()) == sent
     with pytest.raises(ValueError, match=exactly("it redirects more than 5 times")):
         index.get(f"{elsewhere}/6")
+
+
+def test_an_index_gets_its_password_in_utf_8(elsewhere: str) -> None:
+    index = Index(f"{elsewhere.replace('//', '//jörg:5%E2%82%AC@')}/simple/", attempts=1)
+    sent = json.loads(index.get(f"{elsewhere}/0").raw.read())
+    assert sent["Authorization"] == f"Basic {b64encode('jörg:5€'.encode()).decode()}"
 
 
 @pytest.mark.parametrize("target", ["ftp://h/x", "file:///x", "data:,x"])

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from typing import cast
 
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
 from urllib3.exceptions import ProtocolError
 
 from support.cases import cases
@@ -268,6 +270,14 @@ def test_a_proxy_without_a_valid_address_is_named_and_its_password_is_not(
         says = f"{name} is not the address of a proxy: '{shown}', {reason}. {form}"
         with pytest.raises(FileError, match=exactly(says)):
             read_host_network(environ, pip)
+
+
+@pytest.mark.parametrize("address", ["http://jörg:5€@proxy.test:1", "http://j%C3%B6rg:5%E2%82%AC@proxy.test:1"])
+def test_a_proxy_gets_its_password_in_utf_8(address: str) -> None:
+    adapter = cast("HTTPAdapter", DirectSession().get_adapter("https://x"))
+    header = f"Basic {b64encode('jörg:5€'.encode()).decode()}"
+    assert adapter.proxy_headers(address) == {"Proxy-Authorization": header}
+    assert adapter.proxy_headers("http://proxy.test:1") == {}
 
 
 @pytest.mark.parametrize("name", ["NO_PROXY", "UV_INDEX_URL", "UV_INDEX", "UV_INSECURE_HOST"])

@@ -329,6 +329,11 @@ def test_a_planned_check_that_was_never_reported_is_not_green(spec: ImageSpec) -
     assert report.problem == "the suite reported its end without having run b"
 
 
+def test_a_check_that_a_suite_plans_twice_has_one_result(spec: ImageSpec) -> None:
+    report = judge(spec, suite("a", "a"), DONE, FINE)
+    assert outcomes(report) == [("a", "skipped", "the suite ended before it")]
+
+
 def test_a_suite_of_more_checks_than_any_has_did_not_start(spec: ImageSpec) -> None:
     # With the 10,000 that were allowed once, the report took a minute and its message 9 MB.
     report = judge(spec, suite(*(f"c{number}" for number in range(1001))), DONE, FINE)

@@ -398,7 +398,8 @@ class Index:
             ) from None
         parts = urlsplit(url)
         named = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-        self._auth = named or get_netrc_auth(url)
+        login = named or get_netrc_auth(url)
+        self._auth = (login[0].encode(), login[1].encode()) if login else None  # requests takes Latin-1 alone
         self.url = _without_credentials(url).rstrip("/")
         self._retries = retry.RetryPolicy(attempts=attempts)
         self._timeout = timeout

@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.utils import select_proxy, should_bypass_proxies
+from requests.auth import _basic_auth_str
+from requests.utils import get_auth_from_url, select_proxy, should_bypass_proxies
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import ConnectTimeoutError, LocationParseError, NameResolutionError, NewConnectionError
@@ -386,6 +387,12 @@ class _MeteredAdapter(HTTPAdapter):
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
         super().init_poolmanager(*arguments, **options)
         self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_headers(self, proxy: str) -> dict[str, str]:
+        """Return the header with a proxy's login, in UTF-8 (RFC 7617, section 2.1); requests has Latin-1 alone."""
+        name, password = get_auth_from_url(proxy)
+        header = _basic_auth_str(name.encode(), password.encode())
+        return {"Proxy-Authorization": header} if name else {}
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
         manager = super().proxy_manager_for(proxy, **options)

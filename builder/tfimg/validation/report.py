@@ -292,10 +292,11 @@ class Report:
     @property
     def unsuccessful(self) -> tuple[CheckResult, ...]:
         """Results that are not green: all but the passed ones, and the skipped ones that nothing requires."""
+        required = frozenset(self.required)
         return tuple(
             result
             for result in self.results
-            if result.outcome != "passed" and (result.outcome != "skipped" or result.check in self.required)
+            if result.outcome != "passed" and (result.outcome != "skipped" or result.check in required)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -499,6 +500,7 @@ def format_page(report: Report) -> str:
     for row in checks:
         groups.setdefault(row.group, []).append(row)
     anchors = {row.result.check: row.anchor for row in checks}
+    bad = {result.check for result in report.unsuccessful}
     light, summary = summarize(report)
     return template.render(
         report=report,
@@ -506,7 +508,7 @@ def format_page(report: Report) -> str:
         groups=groups,
         signs=SIGNS,
         anchors=anchors,
-        bad=[row.result.check for row in checks if row.result in report.unsuccessful],
+        bad=[row.result.check for row in checks if row.result.check in bad],
         absent=[check for check in report.missing if check not in anchors],
         counts=count_outcomes(result.outcome for result in report.results).items(),
         light=light,

@@ -159,7 +159,7 @@ class EventStream:
 
     def finish(self) -> Iterator[CheckResult]:
         """Yield results for the checks that did not end: the running one, and those after it."""
-        self.unfinished = self._pending()
+        self.unfinished = list(dict.fromkeys(self._pending()))
         for check in self.unfinished:
             outcome: Outcome = "skipped"
             reason = "the suite ended before it"
