@@ -48,7 +48,9 @@ def start(*arguments: str, program: list[str] | None = None, **settings: Any) ->
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     words = ["--", *program] if program else []
     command = [sys.executable, "-I", str(PROGRAM), *arguments, *words]
-    return subprocess.Popen(command, text=True, **{"env": ENVIRON, **pipes, **settings})
+    # `nohup pytest` leaves SIGHUP ignored, and what is ignored stays ignored.
+    fresh = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
+    return subprocess.Popen(command, text=True, **{"env": ENVIRON, **fresh, **pipes, **settings})
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str, str]:
