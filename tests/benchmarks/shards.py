@@ -195,20 +195,20 @@ def draw(document: Mapping[str, Any]) -> str:
     for one in found:
         label = f"{one.machines} machine{'s' * (one.machines > 1)}"
         times = one.seconds / one.bound
-        text = f"{describe_seconds(one.seconds)}, {times:.2f} of the bound"
+        text = f"{describe_seconds(one.seconds)}, {times:.2f}"
         seconds.append(Bar(label=label, is_ours=True, value=1, whole=times, text=text))
         for bars, taken, needed, ideal in (
             (unpacked, one.unpacked, one.needed_unpacked, one.ideal_unpacked),
             (loaded, one.loaded, one.needed_loaded, one.ideal_loaded),
         ):
-            text = f"{taken / 1e9:,.0f} GB, {taken / ideal:.2f} of once"
+            text = f"{taken / 1e9:,.0f} GB, {taken / ideal:.2f}"
             bars.append(Bar(label=label, is_ours=True, value=needed / ideal, whole=taken / ideal, text=text))
     worst = max(one.seconds / one.bound for one in found)
     return draw_plot(
         [
-            ("all images are built and validated after", seconds),
-            ("unpacked bytes of layers, on all machines together", unpacked),
-            ("loaded bytes of wheels and packages, on all machines together", loaded),
+            ("time until all images are validated; 1.00 is the bound", seconds),
+            ("unpacked bytes on all machines; 1.00 is every layer once", unpacked),
+            ("loaded bytes on all machines; 1.00 is every wheel once", loaded),
         ],
         title=f"{document['images']:,} images on {found[0].machines} to {found[-1].machines} machines: at most "
         f"{worst:.2f} times the bound",
@@ -236,7 +236,7 @@ def measure() -> dict[str, Any]:
 
 def show(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a table."""
-    yield "machines      time  of bound  uneven  GB unpacked  of once  of needed  GB loaded  of once  of needed"
+    yield "machines      time  of bound  uneven  GB unpacked of ideal  of needed  GB loaded of ideal  of needed"
     figures, uneven = ([Figures(**row) for row in document[name]] for name in ("figures", "uneven"))
     for one, other in zip(figures, uneven, strict=True):
         yield (

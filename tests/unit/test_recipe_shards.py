@@ -42,6 +42,8 @@ TABLE = [
     # Six without layers of their own take as long as one with many.
     ([image(p, fixed=1, L=1) for p in "abcdef"] + [image("z", fixed=1, M=6)], 2, ["a b c d e f", "z"]),
     ([image(p, fixed=4, L=1) for p in "abcdef"] + [image("z", fixed=4, M=6)], 2, ["a b c d", "e f z"]),
+    # As small as can be, to the byte.
+    ([image("a", x=3), image("b", y=1), image("c", z=2)], 2, ["a", "b c"]),
     # A shard that the largest image fills to the brim needs no second machine for the rest.
     ([image("a", x=9), image("b", y=4), image("c", z=5)], 3, ["a", "b c"]),
 ]  # fmt: skip

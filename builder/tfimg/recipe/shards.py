@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfimg.core.errors import UsageError
-from tfimg.matrix.devices import Device
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec
 from tfimg.recipe.layout import list_wheel_layers
 from tfimg.recipe.lock import Lock
@@ -40,10 +40,6 @@ PACKED, INSTALLED, BASE_BYTES = 2.1, 3.5, 600_000_000
 """Bytes on the disks of engine and state folder: for each unpacked byte of layers that the engine receives, or that
 steps install, and of a base with its archive. Measured with 2.15.1 for CUDA 12.2; see `tfimg.matrix.devices`."""
 
-FIXED: Mapping[Device, int] = {"cpu": 3_200_000_000, "gpu": 3_300_000_000, "tpu": 7_900_000_000}
-"""Unpacked bytes of layers that take as long to make as an image whose layers are there: 24 s, and the suite's median
-in the records of November 2026 (29, 30 and 107 s), at 16.7 s a gigabyte; see `tests/benchmarks/shards.py`."""
-
 PREDICTED_ABOVE = {"jupyter": 372_000_000, "dev": 972_000_000}
 """Unpacked bytes that a variant has above the runtime image: jupyter of 2.15.1; Debian's compilers and git by what
 their packages state."""
@@ -57,7 +53,7 @@ class ShardImage:
     """An image to divide.
 
     `layers` are the predicted bytes by layer, the lowest first, `wheels` those of its wheels; images with the same key
-    share that layer. `fixed` are the bytes of layers that take as long as what the image takes by itself.
+    share that layer. `fixed` are the bytes of layers that take as long to make as the image when its layers are there.
     """
 
     identifier: str
@@ -93,7 +89,7 @@ def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
         identifier=spec.identifier,
         layers={key: unpacked for key, (unpacked, _) in found.items()},
         wheels={key: wheels for key, (_, wheels) in found.items()},
-        fixed=FIXED[spec.device] + PREDICTED_ABOVE.get(spec.variant, 0),
+        fixed=DEVICES[spec.device].fixed_bytes + PREDICTED_ABOVE.get(spec.variant, 0),
     )
 
 
