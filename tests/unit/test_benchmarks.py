@@ -17,8 +17,11 @@ from benchmarks.images.figures import Measurement, Result, results
 from benchmarks.images.plot import plot
 from benchmarks.images.targets import Knob, Target, replace_version, requirements, turned_lock
 from benchmarks.packages import Candidate, Pair, group
+from benchmarks.shards import Task, draw, make_tasks, show, simulate
 from generator.benchmarks import show_packages
+from tfimg.core.paths import Workspace
 from tfimg.matrix.spec import ExtraPackages
+from tfimg.recipe.shards import Shard, ShardImage, divide_into_shards
 
 ROOT = Path(__file__).parents[2]
 LOCK = """\
@@ -175,3 +178,47 @@ def test_a_pair_shows_its_version_or_why_there_is_none() -> None:
     }
     assert "b needs c\\<2. (checked by hand on 2026-11-26)" in text
     assert "**c beside 2.20.0**: environment.imports: no module" in text
+
+
+def task(name: str, seconds: float, **layers: int) -> Task:
+    both = {key: (size, size // 10) for key, size in layers.items()}
+    return Task(image=ShardImage(identifier=name, layers=layers), layers=both, seconds=seconds, uneven=seconds)
+
+
+def test_shards_are_compared_with_what_no_shards_avoid() -> None:
+    tasks = [task(name, 10, shared=10_000_000_000, **{name: 1_000_000_000}) for name in "abcd"]
+    shards = [Shard(name=name, identifiers=tuple(name), bytes=0) for name in ("ab", "cd")]
+    found = simulate(tasks, shards, 4)
+    # 16.7 s a gigabyte: two images of 10 s, and 12 GB. One image alone takes more than a quarter of 40 s and 14 GB.
+    assert (found.shards, found.machines, found.seconds, found.bound) == (2, 4, 220.4, 193.7)
+    # All four take 273.8 s, which are two machines of 220.4 s.
+    assert (found.unpacked, found.ideal_unpacked, found.needed_unpacked) == (
+        24_000_000_000,
+        14_000_000_000,
+        24_000_000_000,
+    )
+    assert (found.loaded, found.ideal_loaded, found.needed_loaded) == (2_400_000_000, 1_400_000_000, 2_400_000_000)
+
+
+@pytest.mark.parametrize("machines", [5, 50, 100])
+def test_a_thousand_images_take_their_machines_little_longer_than_they_must(
+    workspace: Workspace, machines: int
+) -> None:
+    tasks = make_tasks(workspace)
+    assert len({one.image.identifier for one in tasks}) == 1000
+    found = simulate(tasks, divide_into_shards([one.image for one in tasks], machines), machines)
+    assert found.shards <= machines
+    assert 1 <= found.seconds / found.bound < 1.3
+    assert 1 <= found.unpacked / found.needed_unpacked < 1.5
+    assert 1 <= found.loaded / found.needed_loaded < 1.5
+
+
+def test_the_committed_plot_of_shards_is_that_of_the_committed_figures() -> None:
+    folder = ROOT / ".github/benchmarks"
+    figures = json.loads((folder / "shards.json").read_text())
+    assert (folder / "shards.svg").read_text() == draw(figures)
+    command = [sys.executable, "tests/benchmarks/shards.py", "--read", str(folder / "shards.json")]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.splitlines() == list(show(figures))
+    assert [line.split()[0] for line in said.stdout.splitlines()[1:]] == ["1", "2", "5", "10", "20", "50", "100"]

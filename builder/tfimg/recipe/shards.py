@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfimg.core.errors import UsageError
+from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec
 from tfimg.recipe.layout import list_wheel_layers
 from tfimg.recipe.lock import Lock
-
-LIBRARIES = ("cudnn", "cublas", "solvers", "cuda")
-"""Layers of NVIDIA's libraries: the same for every Python and for many releases."""
 
 PREDICTED: dict[str, tuple[int, int]] = {
     "cudnn": (1_164_000_000, 720_000_000),
@@ -41,6 +40,10 @@ PACKED, INSTALLED, BASE_BYTES = 2.1, 3.5, 600_000_000
 """Bytes on the disks of engine and state folder: for each unpacked byte of layers that the engine receives, or that
 steps install, and of a base with its archive. Measured with 2.15.1 for CUDA 12.2; see `tfimg.matrix.devices`."""
 
+PREDICTED_ABOVE = {"jupyter": 372_000_000, "dev": 972_000_000}
+"""Unpacked bytes that a variant has above the runtime image: jupyter of 2.15.1; Debian's compilers and git by what
+their packages state."""
+
 GITHUB_JOBS = 256  # of a matrix in one run (GitHub's documentation, "Usage limits")
 GITLAB_JOB = ".tfimg"  # the hidden job that a child pipeline's jobs extend: the project defines its runner and set-up
 
@@ -49,15 +52,14 @@ GITLAB_JOB = ".tfimg"  # the hidden job that a child pipeline's jobs extend: the
 class ShardImage:
     """An image to divide.
 
-    `layers` are the predicted bytes by layer, `wheels` those of its wheels; images with the same key share that layer.
-    `libraries` identifies the set of NVIDIA's libraries, and is empty if there are none.
+    `layers` are the predicted bytes by layer, the lowest first, `wheels` those of its wheels; images with the same key
+    share that layer. `fixed` are the bytes of layers that take as long to make as the image when its layers are there.
     """
 
     identifier: str
-    tensorflow: str
-    libraries: str
     layers: Mapping[Hashable, int]
     wheels: Mapping[Hashable, int] = field(default_factory=dict)
+    fixed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,16 +87,11 @@ def make_shard_image(spec: ImageSpec, lock: Lock) -> ShardImage:
         found[layer.name, "\n".join([wheels, *spec.removed])] = sizes[layer.name]
     return ShardImage(
         identifier=spec.identifier,
-        tensorflow=spec.tensorflow,
-        libraries="".join(lock[name] for name in LIBRARIES) if spec.gpu else "",
         layers={key: unpacked for key, (unpacked, _) in found.items()},
         wheels={key: wheels for key, (_, wheels) in found.items()},
+        fixed=DEVICES[spec.device].fixed_bytes + PREDICTED_ABOVE.get(spec.variant, 0),
     )
 
-
-PREDICTED_ABOVE = {"jupyter": 372_000_000, "dev": 972_000_000}
-"""Unpacked bytes that a variant has above the runtime image: jupyter of 2.15.1; Debian's compilers and git by what
-their packages state."""
 
 PREDICTED_BELOW = 263_000_000
 """Unpacked bytes of Debian, Python, byte code and suite in 2.15.1 for CPU."""
@@ -108,25 +105,42 @@ def predict_unpacked_bytes(spec: ImageSpec, lock: Lock) -> int:
 def divide_into_shards(images: Sequence[ShardImage], count: int) -> tuple[Shard, ...]:
     """Return at most `count` shards; every image is in exactly one.
 
-    Images that share a set of libraries stay together if they are no larger than a fair share of all bytes, else those
-    of one TensorFlow release if these are not; CPU and TPU images share a release at most. The largest group goes
-    first, each to the shard that is the smallest with it: a layer that a shard has already is not counted again.
+    Images with the same lowest layers are neighbours, and a shard is a row of neighbours: so a boundary between two
+    shards divides the images of at most one set of NVIDIA's libraries. The largest shard is as small as such rows
+    allow; what counts are the bytes of a shard's layers, each once, and what its images take by themselves.
     """
-    groups = _group_by(images, lambda image: image.libraries or image.tensorflow)
-    for key in (lambda image: image.tensorflow, lambda image: image.identifier):
-        # The share of the groups' bytes when they are apart: a layer that two of them have is made twice.
-        fair = sum(map(count_bytes, groups)) / count
-        groups = [
-            piece for group in groups for piece in (_group_by(group, key) if count_bytes(group) > fair else [group])
-        ]
-    bins: list[list[ShardImage]] = [[] for _ in range(min(count, len(groups)))]
-    for group in sorted(groups, key=count_bytes, reverse=True):
-        min(bins, key=lambda members: count_bytes([*members, *group])).extend(group)
+    rank: dict[Hashable, int] = {}
+    for image in images:
+        for key in image.layers:
+            rank.setdefault(key, len(rank))
+    row = sorted(images, key=lambda image: [rank[key] for key in image.layers])
+    sizes = [image.fixed + count_bytes([image]) for image in images]
+    # No shard can be smaller than the largest image, and none need be larger than all images apart.
+    limits = range(max(sizes, default=0), sum(sizes))
+    least = bisect_left(limits, True, key=lambda limit: len(_cut(row, limit)) <= count)
     position = {image.identifier: number for number, image in enumerate(images)}
-    shards = [sorted(members, key=lambda image: position[image.identifier]) for members in bins if members]
+    shards = [
+        sorted(members, key=lambda image: position[image.identifier]) for members in _cut(row, limits.start + least)
+    ]
     shards.sort(key=lambda members: position[members[0].identifier])
     width = len(str(len(shards)))
     return tuple(_shard(f"shard-{number:0{width}}", members) for number, members in enumerate(shards, start=1))
+
+
+def _cut(row: Sequence[ShardImage], limit: int) -> list[list[ShardImage]]:
+    """Return a row of images in pieces that are no larger than the limit, if no image is."""
+    pieces: list[list[ShardImage]] = []
+    made: dict[Hashable, int] = {}
+    size = 0
+    for image in row:
+        more = image.fixed + sum(image.layers[key] for key in image.layers.keys() - made.keys())
+        if not pieces or size + more > limit:
+            pieces.append([])
+            made, size, more = {}, 0, image.fixed + count_bytes([image])
+        pieces[-1].append(image)
+        made |= image.layers
+        size += more
+    return pieces
 
 
 def make_single_shards(images: Sequence[ShardImage]) -> tuple[Shard, ...]:
@@ -193,10 +207,3 @@ def make_ci_jobs(form: str, shards: Sequence[Shard], options: Sequence[str] = ()
 
 def _shard(name: str, images: Sequence[ShardImage]) -> Shard:
     return Shard(name=name, identifiers=tuple(image.identifier for image in images), bytes=count_bytes(images))
-
-
-def _group_by(images: Sequence[ShardImage], key: Callable[[ShardImage], str]) -> list[list[ShardImage]]:
-    groups: dict[str, list[ShardImage]] = {}
-    for image in images:
-        groups.setdefault(key(image), []).append(image)
-    return list(groups.values())

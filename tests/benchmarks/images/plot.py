@@ -5,7 +5,7 @@ page. As a file it has a width of its own.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
@@ -38,9 +38,10 @@ STYLE = Path(__file__).with_name("plot.css").read_text().rstrip("\n")
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One contestant's figure; `whole` is the figure with the contestant's validation."""
+    """A figure and its label; from `value` to `whole` the bar is pale. `is_ours`: it has tfimg's colour."""
 
-    name: str
+    label: str
+    is_ours: bool
     value: float
     whole: float
     text: str
@@ -61,10 +62,10 @@ class _Lines:
             self.parts.append(f'<text class="{kind}" x="0" y="{self.y}">{escape(line)}</text>')
 
     def draw(self, bar: Bar, longest: float) -> None:
-        kind = "bar tfimg" if bar.name == "tfimg" else "bar"
+        kind = "bar tfimg" if bar.is_ours else "bar"
         length, whole = (max(value / longest * 100, 0.3) for value in (bar.value, bar.whole))
         self.y += LINE
-        self.parts.append(f'<text class="name" x="0" y="{self.y}">{escape(CONTESTANTS[bar.name])}</text>')
+        self.parts.append(f'<text class="name" x="0" y="{self.y}">{escape(bar.label)}</text>')
         self.parts.append(f'<text class="value" x="100%" y="{self.y}" text-anchor="end">{escape(bar.text)}</text>')
         self.y += 4
         size = f'y="{self.y}" height="{BAR}"'
@@ -76,13 +77,18 @@ class _Lines:
 
 
 def plot(found: Sequence[Result], *, title: str, notes: Sequence[str]) -> str:
-    """The text of an SVG file: for each figure that several contestants have, a group of bars on a scale of its own."""
+    """Return a plot of each figure that several contestants have; the pale part of a bar is tfimg's validation."""
+    return draw_plot(groups(found), title=title, notes=notes)
+
+
+def draw_plot(headed: Iterable[tuple[str, Sequence[Bar]]], *, title: str, notes: Sequence[str]) -> str:
+    """Return the text of an SVG file: groups of bars under their headings, each on a scale of its own."""
     lines = _Lines()
     lines.write(title, "title")
     lines.y += 2
     for note in notes:
         lines.write(note, "small")
-    for heading, bars in groups(found):
+    for heading, bars in headed:
         lines.y += GAP
         lines.write(heading, "figure")
         for bar in bars:
@@ -134,4 +140,5 @@ def _bar(one: Result, whole: Result | None, runs: Collection[int]) -> Bar:
     if len(runs) > 1:
         text += f" ({describe_runs([one.runs]).removesuffix(' each')})"
     value = max(one.median, whole.median if whole else 0)
-    return Bar(name=one.contestant, value=one.median, whole=value, text=text)
+    label, is_ours = CONTESTANTS[one.contestant], one.contestant == "tfimg"
+    return Bar(label=label, is_ours=is_ours, value=one.median, whole=value, text=text)
