@@ -437,7 +437,7 @@ pytestmark = pytest.mark.timeout(20)
 @pytest.fixture(autouse=True)
 def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Wait for less, and let no attack take more memory than this."""
-    monkeypatch.setattr("tfimg.index.client.GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("tfimg.index.client.GRACE_SECONDS", 1)
     monkeypatch.setattr("tfimg.index.client.TIMEOUT_SECONDS", 1)
     monkeypatch.setattr("tfimg.index.client.MAX_WHEEL", 10_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
