@@ -44,13 +44,15 @@ def workers(ports: list[int], host: str = "127.0.0.1") -> str:
     return "worker=" + ",".join(f"{host}:{port}" for port in ports)
 
 
+UNCHANGED: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
+"""Signals as in a shell: `nohup pytest` leaves SIGHUP ignored, and what is ignored stays ignored."""
+
+
 def start(*arguments: str, program: list[str] | None = None, **settings: Any) -> subprocess.Popen[str]:
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     words = ["--", *program] if program else []
     command = [sys.executable, "-I", str(PROGRAM), *arguments, *words]
-    # `nohup pytest` leaves SIGHUP ignored, and what is ignored stays ignored.
-    fresh = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
-    return subprocess.Popen(command, text=True, **{"env": ENVIRON, **fresh, **pipes, **settings})
+    return subprocess.Popen(command, text=True, **{"env": ENVIRON, **UNCHANGED, **pipes, **settings})
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str, str]:
@@ -364,7 +366,7 @@ def test_the_program_has_the_variables_signals_and_input_that_it_would_have_alon
     program = [sys.executable, "-c", show]
     settings: dict[str, Any] = {"env": environ, "stdin": subprocess.PIPE, "errors": "surrogateescape"}
     captured: dict[str, Any] = {"capture_output": True, "text": True, "errors": "surrogateescape"}
-    alone = subprocess.run(program, env=environ, input="input", check=True, **captured)
+    alone = subprocess.run(program, env=environ, input="input", check=True, **UNCHANGED, **captured)
     process = start(program=program, **settings)
     stdout, stderr = process.communicate("input")
     kept = re.compile(r".*\bPYTHONPATH\b.*|Sig(?:Blk|Ign|Cgt):.*")

@@ -55,16 +55,16 @@ class BaseByteCode:
     uncompiled: tuple[str, ...]
     no_cache: bool
     _base: tuple[str, str] = field(default=("", ""), init=False)
-    _waits_no_more: threading.Event = field(default_factory=threading.Event, init=False)
+    _released: threading.Event = field(default_factory=threading.Event, init=False)
 
     def set_base(self, reference: str, digest: str) -> None:
         """State the base: its name in the engine or a registry, and its digest."""
         self._base = reference, digest
-        self._waits_no_more.set()
+        self._released.set()
 
     def _wait(self) -> tuple[str, str]:
-        with on_cancel(self._waits_no_more.set):
-            self._waits_no_more.wait()
+        with on_cancel(self._released.set):
+            self._released.wait()
         raise_if_cancelled()
         return self._base
 

@@ -17,6 +17,7 @@ from tfimg.deploy.documents import dump_documents
 from tfimg.deploy.workload import (
     CHECKPOINTS,
     CLUSTER,
+    RESTARTS,
     TASK,
     TENSORBOARD_PORT,
     Role,
@@ -26,9 +27,6 @@ from tfimg.deploy.workload import (
     require_workload,
 )
 from tfimg.host.run import IMAGE_USER
-
-RESTARTS = 3
-"""How often a container starts again after a failure. It stays stopped after that, and its peers name it."""
 
 VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # Docker's names of volumes
 

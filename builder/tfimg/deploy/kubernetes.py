@@ -15,6 +15,7 @@ from tfimg.deploy.workload import (
     CLUSTER,
     MAX_LABEL,
     PORT,
+    RESTARTS,
     TASK,
     TENSORBOARD_PORT,
     Resources,
@@ -27,10 +28,6 @@ from tfimg.deploy.workload import (
 from tfimg.host.run import IMAGE_USER
 
 Kind = Literal["job", "jobset", "trainjob", "tfjob", "pod"]
-
-RESTARTS = 3
-"""How often the whole cluster starts again: a worker that fails takes its peers with it, and all of them go on from the
-last checkpoint."""
 
 INSTANCE = "app.kubernetes.io/instance"  # Kubernetes' recommended label
 COMPONENT = "app.kubernetes.io/component"

@@ -13,7 +13,17 @@ from typing import Literal
 
 from tfimg.core.errors import UsageError
 from tfimg.core.text import quote_value
-from tfimg.deploy.workload import CHECKPOINTS, CLUSTER, TASK, Role, Workload, quote_word, require_name, require_workload
+from tfimg.deploy.workload import (
+    CHECKPOINTS,
+    CLUSTER,
+    RESTARTS,
+    TASK,
+    Role,
+    Workload,
+    quote_word,
+    require_name,
+    require_workload,
+)
 from tfimg.registry.reference import parse_reference
 
 Runner = Literal["apptainer", "charliecloud", "enroot"]
@@ -21,9 +31,6 @@ Runner = Literal["apptainer", "charliecloud", "enroot"]
 DEFAULT_RUNNER: Runner = "apptainer"
 """The one that most clusters have: it needs no plug-in of Slurm as Enroot does, and unpacks layers that are compressed
 with zstd, as `tfimg build` makes them; Charliecloud 0.31 (Debian 12) unpacks gzip alone."""
-
-RESTARTS = 3
-"""How often a job that failed is queued again, and goes on from its last checkpoint."""
 
 PARTITION = re.compile(r"[A-Za-z0-9_.-]+(?:,[A-Za-z0-9_.-]+)*")
 

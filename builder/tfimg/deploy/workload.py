@@ -35,6 +35,11 @@ NAME = re.compile(r"[a-z](?:[a-z0-9-]*[a-z0-9])?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+RESTARTS = 3
+"""How often what failed starts again, and goes on from its last checkpoint: a worker that fails takes its peers along,
+so for a platform that restarts containers, that is each of them, and else the whole cluster."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resources:
     """What one container of a role gets: `cpu` processors at least; memory and shared memory in GiB at most."""

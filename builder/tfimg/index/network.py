@@ -14,6 +14,7 @@ import re
 import shlex
 import socket
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.auth import _basic_auth_str
 from requests.utils import get_auth_from_url, select_proxy, should_bypass_proxies
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection
@@ -391,8 +391,8 @@ class _MeteredAdapter(HTTPAdapter):
     def proxy_headers(self, proxy: str) -> dict[str, str]:
         """Return the header with a proxy's login, in UTF-8 (RFC 7617, section 2.1); requests has Latin-1 alone."""
         name, password = get_auth_from_url(proxy)
-        header = _basic_auth_str(name.encode(), password.encode())
-        return {"Proxy-Authorization": header} if name else {}
+        login = b64encode(f"{name}:{password}".encode()).decode()
+        return {"Proxy-Authorization": f"Basic {login}"} if name else {}
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
         manager = super().proxy_manager_for(proxy, **options)

@@ -89,7 +89,7 @@ class Inventory(documents.Document):
 
 
 def run_program(engine: ContainerRunner, request: RunRequest, *, timeout: float) -> Generator[Line | Exit, None, None]:
-    """Yield what a program prints that always prints, and its end; `timeout` in seconds. Raises `TimeoutError`.
+    """Yield the lines of a program that prints at least one, and its end; `timeout` in seconds. Raises `TimeoutError`.
 
     An engine under load can lose the whole output of a short program (seen once in Docker 26.1, of thousands of runs):
     one that ended well and printed nothing is started a second time.

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, RepositoryOptions, argument, flag, option, option_group, output_option, values
@@ -16,8 +16,8 @@ from tfimg.core.files import write_atomically
 from tfimg.core.text import quote_argument
 from tfimg.deploy.compose import render_compose
 from tfimg.deploy.image import name_image, pin_image, pin_local_image
-from tfimg.deploy.kubernetes import TPU_SLICES, KubernetesWorkload, render_kubernetes
-from tfimg.deploy.slurm import DEFAULT_RUNNER, render_slurm
+from tfimg.deploy.kubernetes import TPU_SLICES, Kind, KubernetesWorkload, render_kubernetes
+from tfimg.deploy.slurm import DEFAULT_RUNNER, Runner, render_slurm
 from tfimg.deploy.workload import MAX_TASKS, Workload, read_variables
 
 
@@ -116,7 +116,7 @@ class WriteKubernetes(Command, ManifestOptions):
           -- python train.py
     """
 
-    kind: Literal["job", "jobset", "trainjob", "tfjob", "pod"] | None = option(
+    kind: Kind | None = option(
         "what runs the pods (default: job, with --ps jobset); all but job and pod need their operator in the cluster"
     )
     tpu_type: str | None = option(
@@ -157,7 +157,7 @@ class WriteSlurm(Command, ManifestOptions):
       tfimg slurm registry.example/team/tensorflow:2.15 --runner enroot -- python train.py
     """
 
-    runner: Literal["apptainer", "charliecloud", "enroot"] = option(
+    runner: Runner = option(
         "what runs containers on the nodes (default: apptainer); charliecloud reads images of --compression gzip only, "
         "enroot needs Pyxis",
         default=DEFAULT_RUNNER,
