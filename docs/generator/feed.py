@@ -80,7 +80,7 @@ def render_atom(entries: list[Entry], repository: str) -> bytes:
         _add(element, "link", rel="alternate", href=PAGE)
         _add(element, "content", entry.text, type="text")
     ElementTree.indent(feed)
-    return ElementTree.tostring(feed, encoding="utf-8", xml_declaration=True)
+    return bytes(ElementTree.tostring(feed, encoding="utf-8", xml_declaration=True))
 
 
 def _add(parent: ElementTree.Element, name: str, text: str | None = None, **attributes: str) -> ElementTree.Element:
