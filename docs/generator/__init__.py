@@ -21,6 +21,7 @@ from generator import (
     checks,
     commands,
     errors,
+    feed,
     formats,
     images,
     known_issues,
@@ -52,13 +53,14 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "matrix": matrix.matrix,
     "benchmark": benchmarks.benchmark,
     "packages": benchmarks.packages,
+    "dates": feed.dates,
     "known-issues": known_issues.known_issues,
     "toctree": navigation.toctree,
     "wide-page": navigation.wide_page,
 }
 """Name in a page → function that returns Markdown."""
 
-LINKED = {"api", "benchmark", "matrix", "proofs", "toctree", "wide-page"}
+LINKED = {"api", "benchmark", "dates", "matrix", "proofs", "toctree", "wide-page"}
 """Names whose Markdown is not committed: it needs the site, or repeats files of the checkout."""
 
 LONGEST_WORD = 30
@@ -112,13 +114,21 @@ def setup(app: Sphinx) -> dict[str, Any]:
     def finish(app: Sphinx, error: Exception | None) -> None:
         if error is None and app.builder.format == "html":
             matrix.write_reports(Path(app.outdir))
+            feed.write_feed(Path(app.outdir))
             navigation.write_list_of_pages(Path(app.srcdir), Path(app.outdir))
+
+    def announce_feed(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _document: object) -> None:
+        address = context["pathto"]("releases.atom", resource=True)
+        context["metatags"] = context.get("metatags", "") + (
+            f'<link rel="alternate" type="application/atom+xml" title="Releases" href="{address}">'
+        )
 
     from generator.shell import ShellLexer
 
     app.add_lexer("sh", ShellLexer)
     app.connect("source-read", read)
     app.connect("doctree-read", mark_options)
+    app.connect("html-page-context", announce_feed)
     app.connect("build-finished", finish)
     # What is generated depends on the whole program: read every page at each build.
     app.connect("env-get-outdated", lambda _app, env, *_rest: list(env.found_docs))

@@ -32,6 +32,8 @@ MEANINGS = {
     "tfimg.layers": "names of the layers, lowest first",
     "tfimg.recipe": "digest of Dockerfile, lock, build scripts, suite and base",
     "tfimg.snapshot": "address of the dated mirror that Debian packages came from, of builds with `--snapshot`",
+    "tfimg.released": "day of the TensorFlow release",
+    "tfimg.supported_until": "last day of security fixes for all of its parts, as known at the build",
     "tfimg.version": "tfimg that built it",
 }
 
@@ -78,6 +80,7 @@ def label_examples() -> str:
         if (spec.is_newest, spec.is_default_python, spec.device, spec.platform) == (True, True, "cpu", PLATFORMS[0])
     )
     labels = make_recipe_labels(spec, lock_digest=DIGEST, layers=LAYERS) | make_build_labels(
+        spec,
         base=spec.base.image,
         base_digest=DIGEST,
         base_kind="official",

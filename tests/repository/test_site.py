@@ -1,8 +1,10 @@
 """The documentation site: it is built strictly and offline, complete, and no link in it is broken."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from pydantic import TypeAdapter
@@ -126,3 +128,28 @@ def test_the_matrix_is_small_enough_for_a_phone_and_links_to_reports(
     linked = {address for address in pages["matrix.html"].links if address.startswith("reports/")}
     assert linked == {name for name in pages if name.startswith("reports/")}
     assert "reports/2.15.1-cpu-py3.11.html" in linked
+
+
+def test_the_feed_has_each_release_and_ends_that_are_over_or_near(folder: Path, pages: Mapping[str, SitePage]) -> None:
+    images = json.loads((folder / "releases.json").read_text())["images"]
+    listed = {image["identifier"]: image for image in images}
+    assert listed["2.10.1-cpu-py3.9"].items() >= {"released": "2022-11-16", "supported_until": "2023-01-19"}.items()
+    name = "{http://www.w3.org/2005/Atom}"
+    feed = ElementTree.parse(folder / "releases.atom").getroot()  # noqa: S314 - made by the site's own generator
+    entries = {entry.findtext(f"{name}title") or "": entry for entry in feed.iter(f"{name}entry")}
+    releases = {
+        title.split()[1].rstrip(":") for title in entries if title.startswith("TensorFlow") and "proven" in title
+    }
+    assert releases == {image["tensorflow"] for image in images}
+    over = entries["Python 3.9: the last day of security fixes is 2025-10-31"]
+    assert "2.15.1-cpu-py3.9" in (over.findtext(f"{name}content") or "").splitlines()
+    assert not any(title.startswith("Python 3.13") for title in entries), "it ends in years"
+    days = [entry.findtext(f"{name}updated") or "" for entry in entries.values()]
+    assert days == sorted(days, reverse=True)
+    assert feed.findtext(f"{name}updated") == days[0]
+    assert len({entry.findtext(f"{name}id") for entry in entries.values()}) == len(entries)
+    assert "2.15.1-cuda12.2-py3.11" in words(pages["reference/dates.html"])
+    assert (
+        'type="application/atom+xml" title="Releases" href="../releases.atom"'
+        in (folder / "reference/dates.html").read_text()
+    )

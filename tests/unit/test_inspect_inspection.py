@@ -246,8 +246,8 @@ def test_what_an_image_lacks_is_left_out_of_its_summary() -> None:
     assert {name: value for name, value in found.items() if value is not None} == UNKNOWN
     assert list(found) == [
         "image", "digest", "title", "row", "TensorFlow", "Python", "CUDA", "cuDNN", "libtpu", "driver", "platforms",
-        "size", "built", "tested", "level", "base", "Debian of", "revision", "aliases", "added by a user", "contents",
-        "attestations",
+        "size", "released", "supported until", "built", "tested", "level", "base",
+        "Debian of", "revision", "aliases", "added by a user", "contents", "attestations",
     ]  # fmt: skip
 
 
@@ -296,3 +296,11 @@ def test_an_image_of_the_engine_is_described_by_its_configuration() -> None:
     assert (found.environment, found.configuration) == ({"A": "1=2"}, {"User": "1000", "Cmd": '["sh"]'})
     assert [layer.part for layer in found.layers] == LABELS["tfimg.layers"].split()
     assert (found.platforms, found.attestations, found.compressed_bytes) == ((), (), 21)
+
+
+def test_dates_are_those_of_the_matrix_and_without_it_of_the_labels() -> None:
+    labelled = replace(BARE, labels={"tfimg.released": "2024-03-08", "tfimg.supported_until": "2025-12-31"})
+    found = summarize_image(labelled, None, NOW)
+    assert (found["released"], found["supported until"]) == ("2024-03-08", "2025-12-31 (ended)")
+    found = summarize_image(labelled, {"path": "x", "released": "2024-03-09", "supported_until": "2026-01-12"}, NOW)
+    assert (found["released"], found["supported until"]) == ("2024-03-09", "2026-01-12")

@@ -45,6 +45,7 @@ def test_an_image_has_the_ends_of_its_python_debian_and_tensorflow_the_earliest_
         ("TensorFlow 2.10", "2023-01-19"), ("Python 3.9", "2025-10-31"),
         ("The official image of Python 3.9", "2025-10-31"), ("Debian bullseye", "2026-08-31"),
     ]  # fmt: skip
+    assert named("2.15.1-cuda12.2-py3.11").support_ends[0].describe(date(2026, 7, 1)) == "CUDA 12.2 ended 2026-06-30"
     assert [(end.subject, str(end.ends)) for end in named("2.16.2-cuda12.3-py3.12").support_ends] == [
         ("Debian bookworm", "2028-06-30"), ("Python 3.12", "2028-10-31"),
     ]  # fmt: skip
@@ -61,7 +62,8 @@ def test_every_image_has_a_python_and_a_debian_whose_end_is_published(specs: Seq
         ("2.10.1-cpu-py3.9", OLD),
         ("2.10.1-cuda11.2-py3.9-jupyter-own", OLD),
         ("custom-2.11.0_company.1-cpu-py3.11-arm64", ["TensorFlow 2.11", "Python 3.11", "Debian bookworm"]),
-        ("2.99.0-tpu-py3.99", []), ("latest", None), ("", None),
+        ("2.15.1-cuda12.2-py3.11-dev", ["CUDA 12.2", "Python 3.11", "Debian bookworm"]),
+        ("2.99.0-tpu-py3.99", []), ("2.99.0-cuda99.9-py3.99", []), ("latest", None), ("", None),
     ],
 )  # fmt: skip
 def test_an_identifier_states_its_versions(identifier: str, subjects: list[str] | None, matrix: Matrix) -> None:
@@ -89,6 +91,7 @@ def test_a_month_means_its_last_day() -> None:
         ('python: {"3.11": {ends: 2026-10, source: hearsay}}', "end_of_life.python.3.11.source: string should match"),
         ('python: {"3.99": {ends: 2026-10, source: a/b#1}}', "end_of_life.python.3.99: no image has it"),
         ("debian: {sarge: {ends: 2026-10, source: a/b#1}}", "end_of_life.debian.sarge: no image has it"),
+        ('cuda: {"10.1": {ends: 2026-10, source: a/b#1}}', "end_of_life.cuda.10.1: no image has it"),
         ('tensorflow: {"1.15": {ends: 2026-10, source: a/b#1}}', "end_of_life.tensorflow.1.15: no image has it"),
     ],
 )  # fmt: skip
@@ -134,7 +137,7 @@ def test_the_matrix_s_document_and_page_have_the_facts(tfimg: CliRunner) -> None
     document = tfimg("matrix", "--json").json
     assert document["end_of_life"]["python"]["3.9"]["ends"] == "2025-10-31"
     page = " ".join(tfimg("matrix", "--html").stdout.split())
-    assert "3.9: 2025-10-31, 3.10: 2026-10-31" in page
+    assert "<dt>fixes until</dt><dd>2023-01-19 (TensorFlow 2.10)</dd>" in page
     (line,) = (line for line in page.split("<tr ") if "<code>2.10.1-cpu-py3.9</code></button>" in line)
     assert "<i>ended</i>" in line
     (line,) = (line for line in page.split("<tr ") if "<code>2.20.0-cpu-py3.13</code></button>" in line)
@@ -187,7 +190,8 @@ def test_the_clock_decides_what_is_refused(
 def test_verify_says_when_fixes_end_and_refuses_on_demand(
     tfimg: CliRunner, environment: TestEnvironment, key: str
 ) -> None:
-    environment.registries, environment.time = published_registry(LINKED), datetime(2026, 11, 23, tzinfo=UTC)
+    cpu = replace(LINKED, identifier="2.15.1-cpu-py3.11", device="cpu", unproven=())
+    environment.registries, environment.time = published_registry(cpu), datetime(2026, 11, 23, tzinfo=UTC)
     line = ["verify", "registry.test/team/tensorflow:2.15", "--public-key", key, "--require"]
     line.append("linked,max-age=unlimited")
     assert "end of life Python 3.11 ends 2027-10-31" in " ".join(tfimg(*line).succeeded().stdout.split())
@@ -197,6 +201,8 @@ def test_verify_says_when_fixes_end_and_refuses_on_demand(
     assert tfimg(*line).code == 0
     environment.time = datetime(2027, 11, 1, tzinfo=UTC)
     assert "gets no more security fixes: Python 3.11 ended 2027-10-31." in tfimg(*line).refusal(16)
+    environment.registries, environment.time = published_registry(LINKED), datetime(2026, 11, 23, tzinfo=UTC)
+    assert "gets no more security fixes: CUDA 12.2 ended 2026-06-30." in tfimg(*line).refusal(16)
 
 
 def test_verify_needs_no_matrix(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -50,11 +51,13 @@ def test_an_image_with_programs_is_a_development_container(named: Callable[[str]
     assert "devcontainer.metadata" not in make_recipe_labels(slim, lock_digest="sha256:a", layers=[])
 
 
-def test_labels_of_a_build_have_a_revision_in_a_checkout_only() -> None:
-    def labels(revision: str | None) -> dict[str, str]:
+def test_labels_of_a_build_have_dates_and_in_a_checkout_a_revision(named: Callable[[str], ImageSpec]) -> None:
+    spec = named("2.15.1-cpu-py3.11")
+
+    def labels(revision: str | None, spec: ImageSpec = spec) -> dict[str, str]:
         return make_build_labels(
-            base="python:3.11", base_digest="sha256:b", base_kind="look-alike", base_made="by hand", recipe="sha256:r",
-            revision=revision, version="0.1",
+            spec, base="python:3.11", base_digest="sha256:b", base_kind="look-alike", base_made="by hand",
+            recipe="sha256:r", revision=revision, version="0.1",
         )  # fmt: skip
 
     everywhere = {
@@ -64,9 +67,12 @@ def test_labels_of_a_build_have_a_revision_in_a_checkout_only() -> None:
         "tfimg.base.made": "by hand",
         "tfimg.recipe": "sha256:r",
         "tfimg.version": "0.1",
+        "tfimg.released": "2024-03-08",
+        "tfimg.supported_until": "2027-10-31",
     }
     assert labels(None) == everywhere
     assert labels("c0ffee") == {**everywhere, "org.opencontainers.image.revision": "c0ffee"}
+    assert "tfimg.supported_until" not in labels(None, replace(spec, support_ends=()))
 
 
 Named = Callable[[str], ImageSpec]

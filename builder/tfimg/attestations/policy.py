@@ -58,9 +58,9 @@ class Policy:
     `gpu` is the compute capability of a GPU that it ran on, sm_90; `driver` a range of that GPU's driver; `max_age` how
     long ago the validation may have ended. `promises` hold before those that hold anyway. `trusted_keys` are keys that
     a policy file brings; `refused_keys` are fingerprints of keys that count for nothing, also where they are trusted.
-    `refuse_end_of_life`: its Python, Debian release and TensorFlow minor get security fixes, as `find_support_ends`
-    tells by its identifier (None: it cannot be told). `origin` is the publisher's repository, which promotions name, if
-    the image is in a mirror.
+    `refuse_end_of_life`: its Python, Debian release, TensorFlow and CUDA minor get security fixes, as
+    `find_support_ends` tells by its identifier (None: it cannot be told). `origin` is the publisher's repository, which
+    promotions name, if the image is in a mirror.
     """
 
     level: Level | None = None
@@ -169,7 +169,7 @@ class PolicyRequirements(BaseModel, frozen=True, extra="forbid"):
     refuse_end_of_life: bool = Field(
         default=False,
         alias="refuse-end-of-life",
-        description="Refuse images whose Python, Debian release or TensorFlow minor gets no more security fixes",
+        description="Refuse images whose Python, Debian release, TensorFlow or CUDA minor gets no more security fixes",
     )
     max_age: AgeText = Field(
         default=DEFAULT_MAX_AGE, alias="max-age", description="Highest age: 12h, 30d, 8w or unlimited"

@@ -581,6 +581,7 @@ class Builder:
         mirrors, snapshot = self.settings.find_package_mirrors(plan.spec), self.settings.snapshot
         snapshot = bases.snapshot_mirrors(snapshot).public_addresses[0] if snapshot else None  # without credentials
         labels = make_build_labels(
+            plan.spec,
             base=base.name,
             base_digest=base.digest,
             base_kind=base.kind,

@@ -101,7 +101,11 @@ def make_spec(matrix: schema.Matrix, facts: ImageFacts, wheel: CustomWheel) -> I
         companions=tuple(matrix.companions.items()),
         waived=tuple(row.waives.items()),
         support_ends=find_support_ends(
-            matrix, tensorflow=facts.tensorflow, python=facts.python, base=matrix.bases[facts.python]
+            matrix,
+            tensorflow=facts.tensorflow,
+            python=facts.python,
+            base=matrix.bases[facts.python],
+            cuda=facts.gpu.cuda if facts.gpu else None,
         ),
         wheel=replace(wheel, facts=facts.model_dump_json()),
     )

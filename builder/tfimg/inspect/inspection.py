@@ -18,6 +18,7 @@ from tfimg.core import documents, errors
 from tfimg.core.text import format_size, parse_time
 from tfimg.engine.interface import Engine, StoredImage, StoredLayer
 from tfimg.matrix.spec import ExtraPackages
+from tfimg.matrix.support_ends import format_supported_until
 from tfimg.recipe import labels as recipe
 from tfimg.recipe import layout
 from tfimg.registry.documents import Descriptor, Reader, open_image
@@ -305,7 +306,10 @@ SOURCES = {
 
 
 def summarize_image(image: Inspection, row: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
-    """Return an image in fields, without its lists; None for those that it lacks. `row` describes its matrix row."""
+    """Return an image in fields, without its lists; None for those that it lacks. `row` describes its matrix row.
+
+    Dates are the matrix's where it has the image: what a label says was known when the image was built.
+    """
     labels, contents, extra = image.labels, image.contents, image.extra_packages
     missing_row = f"this matrix has no {image.identifier}" if image.identifier else "the image does not say what it is"
     result = image.newest(envelopes.TEST_RESULT, "finishedOn")
@@ -314,6 +318,10 @@ def summarize_image(image: Inspection, row: Mapping[str, Any] | None, now: datet
     name = labels.get(recipe.BASE_NAME_LABEL)  # of a look-alike, with how it was made
     facts = (labels.get(label) for label in (recipe.BASE_KIND_LABEL, recipe.BASE_MADE_LABEL, recipe.BASE_DIGEST_LABEL))
     known = ", ".join(fact for fact in facts if fact)
+    dates = row or {
+        "released": labels.get(recipe.RELEASED_LABEL),
+        "supported_until": labels.get(recipe.SUPPORTED_UNTIL_LABEL),
+    }
     return {
         "image": image.name,
         "digest": image.digest,
@@ -327,6 +335,8 @@ def summarize_image(image: Inspection, row: Mapping[str, Any] | None, now: datet
         "driver": f"{row['driver_floor']} or newer" if row and row.get("driver_floor") else None,
         "platforms": ", ".join(image.platforms) or None,
         "size": f"{format_size(image.compressed_bytes)} in {len(image.layers)} layers, as they are sent",
+        "released": dates.get("released"),
+        "supported until": format_supported_until(dates.get("supported_until"), now.date()),
         "built": _describe_age(image.created, now),
         "tested": _describe_age(parse_time(str(result.predicate.get("finishedOn"))), now) if result else None,
         "level": f"{level}, as a test result says that is not verified" if result and not result.signer else level,

@@ -70,7 +70,7 @@ def devices_have_their_facts(matrix: Matrix, _: date) -> Iterator[str]:
 
 
 def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
-    """Names in a row exist in the matrix; what ends is a Python, a Debian release or a TensorFlow minor of it."""
+    """Names in a row exist in the matrix; what ends is a Python, a Debian release, a TensorFlow or CUDA minor of it."""
     for i, row in enumerate(matrix.rows):
         for j, name in enumerate(row.constraints):
             if name not in matrix.constraints:
@@ -83,6 +83,7 @@ def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
         "official_images": (facts.official_images, set(matrix.bases)),
         "debian": (facts.debian, {base.codename for base in matrix.bases.values()}),
         "tensorflow": (facts.tensorflow, {minor_version(release.version) for _, release in _releases(matrix)}),
+        "cuda": (facts.cuda, {gpu.cuda for _, gpu in _gpus(matrix)}),
     }
     for part, (entries, names) in known.items():
         for name in entries:

@@ -456,6 +456,9 @@ class EndOfLife(Facts):
         default={}, description="By Debian suite; with long-term support"
     )
     tensorflow: dict[MinorText, LastFixes] = fact(default={}, description="By TensorFlow minor")
+    cuda: dict[MinorText, LastFixes] = fact(
+        default={}, description="By CUDA minor, as identifiers name it: the end of the driver branch of that toolkit"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

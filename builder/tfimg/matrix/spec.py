@@ -274,7 +274,13 @@ def _spec(
         fixed=tuple(matrix.fixed.items()),
         companions=tuple(matrix.companions.items()),
         waived=tuple(row.waives.items()),
-        support_ends=find_support_ends(matrix, tensorflow=release.version, python=python, base=matrix.bases[python]),
+        support_ends=find_support_ends(
+            matrix,
+            tensorflow=release.version,
+            python=python,
+            base=matrix.bases[python],
+            cuda=gpu.cuda if gpu else None,
+        ),
     )
 
 

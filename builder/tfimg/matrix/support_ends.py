@@ -7,7 +7,9 @@ from datetime import date
 
 from tfimg.matrix.schema import Base, Matrix, minor_version
 
-IDENTIFIER = re.compile(r"(?:custom-)?(?P<tensorflow>[0-9]+\.[0-9]+)[^-]*-[^-]+-py(?P<python>[0-9]+\.[0-9]+)(?:-.*)?")
+IDENTIFIER = re.compile(
+    r"(?:custom-)?(?P<tensorflow>[0-9]+\.[0-9]+)[^-]*-(?:cuda(?P<cuda>[0-9.]+)|[^-]+)-py(?P<python>[0-9]+\.[0-9]+)(?:-.*)?"
+)
 """The versions in an image's identifier."""
 
 
@@ -27,8 +29,13 @@ class SupportEnd:
         return f"{self.subject} {'ended' if self.has_ended(today) else 'ends'} {self.ends}"
 
 
-def find_support_ends(matrix: Matrix, *, tensorflow: str, python: str, base: Base | None) -> tuple[SupportEnd, ...]:
-    """Return the published ends of an image's parts, the earliest first: Python, base, Debian, TensorFlow."""
+def find_support_ends(
+    matrix: Matrix, *, tensorflow: str, python: str, base: Base | None, cuda: str | None
+) -> tuple[SupportEnd, ...]:
+    """Return the published ends of an image's parts, the earliest first: Python, base, Debian, TensorFlow, CUDA.
+
+    `cuda` is the minor that a GPU image's identifier names.
+    """
     facts, minor = matrix.end_of_life, minor_version(tensorflow)
     debian = base.codename if base else None
     found = [
@@ -36,6 +43,7 @@ def find_support_ends(matrix: Matrix, *, tensorflow: str, python: str, base: Bas
         (f"The official image of Python {python}", facts.official_images.get(python)),
         (f"Debian {debian}", facts.debian.get(debian) if debian else None),
         (f"TensorFlow {minor}", facts.tensorflow.get(minor)),
+        (f"CUDA {cuda}", facts.cuda.get(cuda) if cuda else None),
     ]
     ends = (SupportEnd(subject=subject, ends=end.ends, source=end.source) for subject, end in found if end)
     return tuple(sorted(ends, key=lambda end: end.ends))
@@ -46,8 +54,8 @@ def find_support_ends_of(matrix: Matrix, identifier: str) -> tuple[SupportEnd, .
     found = IDENTIFIER.fullmatch(identifier)
     if found is None:
         return None
-    python = found["python"]
-    return find_support_ends(matrix, tensorflow=found["tensorflow"], python=python, base=matrix.bases.get(python))
+    python, base = found["python"], matrix.bases.get(found["python"])
+    return find_support_ends(matrix, tensorflow=found["tensorflow"], python=python, base=base, cuda=found["cuda"])
 
 
 def describe_ended(ends: Iterable[SupportEnd], today: date) -> Iterator[str]:
@@ -55,3 +63,8 @@ def describe_ended(ends: Iterable[SupportEnd], today: date) -> Iterator[str]:
     for end in ends:
         if end.has_ended(today):
             yield f"{end.describe(today)}: it gets no more security fixes ({end.source})."
+
+
+def format_supported_until(day: str | None, today: date) -> str | None:
+    """Return the day of an image's first end, and whether it is over: `2025-10-31 (ended)`."""
+    return f"{day} (ended)" if day and day < today.isoformat() else day

@@ -26,6 +26,10 @@ BASE_KIND_LABEL = f"{LABEL_PREFIX}base.kind"
 BASE_MADE_LABEL = f"{LABEL_PREFIX}base.made"  # of a look-alike, in the base and in images on it: how it was made
 LAYERS_LABEL = f"{LABEL_PREFIX}layers"  # the names of the layers, lowest first
 RECIPE_LABEL = f"{LABEL_PREFIX}recipe"  # see `tfimg.recipe.plan.hash_recipe`
+RELEASED_LABEL = f"{LABEL_PREFIX}released"  # the day of the TensorFlow release
+SUPPORTED_UNTIL_LABEL = (
+    f"{LABEL_PREFIX}supported_until"  # the first end of security fixes, as it was known at the build
+)
 SNAPSHOT_LABEL = f"{LABEL_PREFIX}snapshot"  # the dated mirror that Debian packages came from
 
 EXTRA_LABELS = {name: f"{LABEL_PREFIX}own.{name}" for name in ("requirements", "system_packages", "lock")}
@@ -114,6 +118,7 @@ def read_extra_labels(labels: Mapping[str, str]) -> ExtraPackages | None:
 
 
 def make_build_labels(
+    spec: ImageSpec,
     *,
     base: str,
     base_digest: str,
@@ -124,7 +129,10 @@ def make_build_labels(
     version: str,
     snapshot: str | None = None,
 ) -> dict[str, str]:
-    """Return the labels of one build; `revision` is the recipe's git commit, `snapshot` an address."""
+    """Return the labels of one build; `revision` is the recipe's git commit, `snapshot` an address.
+
+    The dates are here, since one that is published later leaves an image as it is.
+    """
     labels = {
         BASE_NAME_LABEL: base,
         BASE_DIGEST_LABEL: base_digest,
@@ -134,6 +142,8 @@ def make_build_labels(
         f"{LABEL_PREFIX}version": version,
         "org.opencontainers.image.revision": revision,
         SNAPSHOT_LABEL: snapshot,
+        RELEASED_LABEL: spec.released.isoformat(),
+        SUPPORTED_UNTIL_LABEL: _find_first_end(spec),
     }
     return {name: value for name, value in labels.items() if value}
 
@@ -190,7 +200,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         **asdict(status),
         "host_machines": [asdict(machine) for machine in status.host_machines] or None,
         "base": spec.base.image,
-        "supported_until": spec.support_ends[0].ends.isoformat() if spec.support_ends else None,
+        "supported_until": _find_first_end(spec),
         "end_of_life": [describe_support_end(end) for end in spec.support_ends],
         "released": spec.released.isoformat(),
         "cutoff": spec.cutoff.isoformat(),
@@ -204,6 +214,10 @@ def describe_extra_packages(own: ExtraPackages, debian: Mapping[str, str] | None
     system = [f"{name} {(debian or {}).get(name) or version}".strip() for name, _, version in names]
     lists = {"asked": own.requirements, "Python": locked, "Debian": system}
     return "; ".join(f"{title}: {', '.join(found)}" for title, found in lists.items() if found) or "nothing"
+
+
+def _find_first_end(spec: ImageSpec) -> str | None:
+    return spec.support_ends[0].ends.isoformat() if spec.support_ends else None
 
 
 def describe_support_end(end: SupportEnd) -> dict[str, str]:

@@ -16,11 +16,14 @@ const groups = new Map([...document.querySelectorAll("tr.row")].map((line) => {
 }));
 for (const line of document.querySelectorAll("tr.image")) {
   const button = line.querySelector("button");
-  const more = document.getElementById(button.getAttribute("aria-controls"));
+  const more = line.nextElementSibling;
+  const row = line.parentElement.id.slice("images-".length);
   const [identifier, python, device, platform, cuda] = [...line.cells].map((cell) => cell.textContent.trim());
   const is = { tensorflow: identifier.split("-")[0], python, device, platform, cuda, level: line.querySelector(".level").textContent };
-  const image = { line, button, more, is, row: facts.rows[line.dataset.row], driver: line.cells[5] };
-  groups.get(line.dataset.row).images.push(image);
+  const image = { line, button, more, is, row: facts.rows[row], driver: line.cells[5] };
+  groups.get(row).images.push(image);
+  button.setAttribute("aria-controls", more.id);
+  unfold(button, more, false);
   button.addEventListener("click", () => unfold(button, more, more.hidden));
 }
 const everything = [...groups.values()].flatMap((group) => group.images);

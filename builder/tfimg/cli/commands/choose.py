@@ -12,7 +12,7 @@ from tfimg.cli.options import Command, Patterns, RepositoryOptions, RequestOptio
 from tfimg.cli.output.tables import COLOURS, Table, print_rows, print_table
 from tfimg.cli.values import complete_variants
 from tfimg.matrix.spec import ImageSpec
-from tfimg.matrix.support_ends import describe_ended
+from tfimg.matrix.support_ends import describe_ended, format_supported_until
 from tfimg.recipe.shards import predict_unpacked_bytes
 
 
@@ -47,8 +47,8 @@ class ListImages(Command, Patterns, RepositoryOptions):
 
 
 IMAGE_FORMS = (
-    ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "PROVEN ON", "SUPPORTED UNTIL", "TAGS"),
-    ("IDENTIFIER", "CUDA", "LEVEL", "PROVEN ON", "SUPPORTED UNTIL", "TAGS"),
+    ("IDENTIFIER", "CUDA", "CUDNN", "LIBTPU", "LEVEL", "PROVEN ON", "RELEASED", "SUPPORTED UNTIL", "TAGS"),
+    ("IDENTIFIER", "CUDA", "LEVEL", "PROVEN ON", "RELEASED", "SUPPORTED UNTIL", "TAGS"),
     ("IDENTIFIER", "LEVEL", "PROVEN ON", "SUPPORTED UNTIL", "TAGS"),
     ("IDENTIFIER", "LEVEL", "SUPPORTED UNTIL", "TAGS"),
     ("IDENTIFIER", "LEVEL", "TAGS"),
@@ -89,14 +89,10 @@ def _image_cells(row: Mapping[str, Any], today: date) -> dict[str, str]:
         **{name: row[name.lower()] or "-" for name in ("CUDA", "CUDNN", "LIBTPU")},
         "LEVEL": row["level"] + notes,
         "PROVEN ON": row["base_kind"] or "-",
-        "SUPPORTED UNTIL": format_supported_until(row["supported_until"], today),
+        "RELEASED": row["released"],
+        "SUPPORTED UNTIL": format_supported_until(row["supported_until"], today) or "-",
         "TAGS": ", ".join(tag.rpartition(":")[2] for tag in row["tags"][1:]) or "-",
     }
-
-
-def format_supported_until(day: str | None, today: date) -> str:
-    """Return the day of the first end of support, and whether it is over."""
-    return f"{day}{' (ended)' if day < today.isoformat() else ''}" if day else "-"
 
 
 @dataclass(frozen=True)
@@ -126,5 +122,5 @@ class Resolve(Command, RequestOptions, RepositoryOptions):
 
 
 CHOICE = ("identifier", "tags", "tensorflow", "python", "platform", "cuda", "cudnn", "libtpu", "level",
-          "base_kind", "date", "host_machines", "supported_until")  # fmt: skip
+          "base_kind", "date", "host_machines", "released", "supported_until")  # fmt: skip
 """What `tfimg resolve` shows of an image; `--explain` and `--json` show the rest."""
