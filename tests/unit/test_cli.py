@@ -586,8 +586,8 @@ def test_a_build_that_passes_is_tagged_and_reported(tfimg: CliRunner, engine: Fa
         "build    12.3 s  done       tensorflow",
         "build     0.0 s  done       load the image",
         "build     0.0 s  done       reading the image back",
-        "check     0.5 s  passed     a",
-        "check     0.5 s  passed     b",
+        "check     0.5 s  passed     a: 1 passed",
+        "check     0.5 s  passed     b: 1 passed",
     ]
     fields = dict(line.split(None, 1) for line in ended.stdout.splitlines() if not line.startswith(" "))
     assert {name: text.strip() for name, text in fields.items()} == {

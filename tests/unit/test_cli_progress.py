@@ -118,10 +118,36 @@ def test_the_state_of_a_step_is_shown_whole_on_a_terminal_and_elsewhere(
         assert "layer cudnn" in text
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_log_has_a_line_for_each_part_and_group_or_for_each_step_and_check(
+    verbose: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with render_events(Context(Services()), verbose=verbose) as on_event:
+        on_event(StepEvent(step="[selftest 2/3] COPY a b", state="done", seconds=1.0))
+        on_event(StepEvent(step="[selftest 2/3] COPY a b", state="failed", seconds=1.0))
+        on_event(ChecksPlanned(checks=("a.b", "input.x", "a.c", "training.cnn", "a.d")))
+        on_event(result("a.b", seconds=0.25))
+        on_event(result("a.c", seconds=2.0))
+        on_event(result("input.x", seconds=3.0))
+        on_event(replace(red_result("training.cnn"), reason="no"))
+    found = [" ".join(line.split()[3:]) for line in capsys.readouterr().err.splitlines()]
+    failed = ["failed selftest: copy"]
+    if verbose:
+        each = ["passed a.b", "passed a.c", "passed input.x", "timed-out training.cnn no"]
+        assert found == ["done selftest: copy", *failed, *each]
+    else:  # `a` has a check that has not ended
+        assert found == [
+            *failed,
+            "passed input: 1 passed",
+            "timed-out training.cnn no",
+            "timed-out training: 1 timed-out",
+        ]
+
+
 def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with render_events(Context(Services())) as on_event:
+    with render_events(Context(Services()), verbose=True) as on_event:
         on_event(StepEvent(step=INSTALL, state="started"))
         on_event(StepEvent(step=INSTALL, state="done", seconds=12.34))
         on_event(ChecksPlanned(checks=("a.b", "training.cnn")))

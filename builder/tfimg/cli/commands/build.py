@@ -175,7 +175,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             from tfimg.build.source_wheels import WheelMaker
 
             builder = Builder(project, context.engines(self.builder)[0], self.settings())
-            with render_events(context) as render:
+            with render_events(context, verbose=self.verbose) as render:
                 return WheelMaker(builder, kept, render).make(sources)
 
         return make
@@ -272,7 +272,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
             if self.report and result.proven:
                 self._write_report(_read_report(builder, plan))
             context.print_result(result.to_json(), partial(_print_unchanged, plan.spec, result))
-        with render_events(context) as render:
+        with render_events(context, verbose=self.verbose) as render:
 
             def on_event(event: Event) -> None:
                 if isinstance(event, Validated):

@@ -69,7 +69,7 @@ class Validate(Command, LocalImageOptions, IdentifierOptions, ValidationOptions)
         validator = Validator(
             project=project, engine=context.services.runner(), level=self.required_level(), checks=checks
         )
-        with render_events(context) as on_event:
+        with render_events(context, verbose=self.verbose) as on_event:
             report = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)
         write_reports(self.report, report)
         if self.record:

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, get_args
@@ -22,6 +23,7 @@ from tfimg.engine.buildx import is_housekeeping, short_step
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
     from tfimg.cli.output.display import Display
+    from tfimg.validation.report import CheckResult
 
 FOR_PEOPLE = (events.InfoEvent, events.ChecksPlanned, results.ImagesQueued)
 """Events that are not printed as JSON: other events repeat them."""
@@ -31,8 +33,11 @@ STATUS_WIDTH = max(map(len, get_args(results.Status)))
 
 
 @contextmanager
-def render_events(context: Context, *, title: str = "build") -> Iterator[events.OnEvent]:
-    """Return the renderer for this terminal, file or program; `title` begins each line about a step."""
+def render_events(context: Context, *, title: str = "build", verbose: bool = False) -> Iterator[events.OnEvent]:
+    """Return the renderer for this terminal, file or program; `title` begins each line about a step.
+
+    `verbose`: a file gets a line for each step and check, not for each part of the image and group of checks.
+    """
     if context.json:
         yield JsonLines()
     elif context.quiet:
@@ -43,10 +48,12 @@ def render_events(context: Context, *, title: str = "build") -> Iterator[events.
         with live(display.progress):
             yield display
     else:
+        groups = CheckGroups()
 
         def print_line(event: events.Event) -> None:
-            if (line := text_line(event, title)) is not None:
-                print(line, file=sys.stderr, flush=True)
+            for line in [text_line(event, title)] if verbose else groups.list_lines(event, title):
+                if line is not None:
+                    print(line, file=sys.stderr, flush=True)
 
         yield print_line
 
@@ -77,6 +84,53 @@ class JsonLines:
         if not isinstance(event, FOR_PEOPLE):
             with self._lock:
                 print(json.dumps(event.to_json()), flush=True)
+
+
+class CheckGroups:
+    """What a log says of a suite: checks that are not simply passed, and each group when its last check has ended."""
+
+    def __init__(self) -> None:
+        self._planned: Counter[str] = Counter()
+        self._ended: dict[str, list[CheckResult]] = {}
+
+    def list_lines(self, event: events.Event, title: str) -> Iterator[str | None]:
+        """Yield the lines of an event, as `text_line` has them, without parts of steps."""
+        match event:
+            case events.ChecksPlanned(checks=checks):
+                self._planned, self._ended = Counter(map(_name_group, checks)), {}
+            case events.Event(kind="check"):
+                from tfimg.validation.report import CheckResult, check_line
+
+                if isinstance(event, CheckResult):
+                    if event.outcome != "passed" or event.warnings:
+                        yield check_line(event)
+                    yield self._end(event)
+            case events.StepEvent(state="done" | "cached") if short_step(event.step).endswith(PARTS):
+                return
+            case _:
+                yield text_line(event, title)
+
+    def _end(self, result: CheckResult) -> str | None:
+        from tfimg.validation.report import OUTCOME_WIDTH, WORST_FIRST, count_outcomes
+
+        group = _name_group(result.check)
+        ended = self._ended.setdefault(group, [])
+        ended.append(result)
+        if len(ended) != self._planned[group]:
+            return None
+        counts = count_outcomes(one.outcome for one in ended)
+        worst = next((outcome for outcome in WORST_FIRST if outcome in counts), "passed")
+        words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+        seconds = sum(one.seconds for one in ended)
+        return f"check  {seconds:6.1f} s  {worst:{OUTCOME_WIDTH}}  {to_plain_text(group)}: {words}"
+
+
+def _name_group(check: str) -> str:
+    return check.partition(".")[0]
+
+
+PARTS = (": copy", ": copy into the image", ": settings", ": link", ": pull", ": unpack")
+"""Ends of the names of steps that are parts of others."""
 
 
 def text_line(event: events.Event, title: str) -> str | None:
