@@ -53,7 +53,9 @@ def test_resolve_explains_its_choice_on_request(tfimg: CliRunner) -> None:
     assert last == "Python 3.11 is the row's default among 3.9, 3.10, 3.11."
     assert ended.json["notes"] == [
         "TensorFlow 2.15.1 has no code for sm_90: driver 535.54.03 or newer is needed, and it compiles the kernels at "
-        "first start, which can take half an hour (tensorflow/tensorflow#60739)."
+        "first start, which can take half an hour (tensorflow/tensorflow#60739).",
+        "CUDA 12.2 ended 2026-06-30: it gets no more security fixes (https://docs.nvidia.com/datacenter/tesla/drivers/"
+        "supported-drivers-and-cuda-toolkit-versions.html).",
     ]
     plain = tfimg("resolve", "--tf", "2.15", "--gpu", "H100", "--explain").stdout
     assert all(sentence in plain for sentence in ended.json["explanation"])
@@ -97,7 +99,7 @@ def test_list_prints_an_array_of_what_resolve_prints(tfimg: CliRunner, specs: li
     (only,) = tfimg("list", "2.15.1-cpu-py3.11", "--json").json
     assert {**only, "notes": []} == tfimg("resolve", "--tf", "2.15.1", "--json").json
     head, *rows = tfimg("list").lines
-    assert head == "IDENTIFIER CUDA CUDNN LIBTPU LEVEL PROVEN ON SUPPORTED UNTIL TAGS"
+    assert head == "IDENTIFIER CUDA CUDNN LIBTPU LEVEL PROVEN ON RELEASED SUPPORTED UNTIL TAGS"
     assert [row.split()[0] for row in rows] == [spec.identifier for spec in specs]
 
 
