@@ -72,7 +72,8 @@ CHECKS = {
     "beside": Check(lambda facts: meets("image", "other")), "beside import": Check(beside_import),
     "slow": Check(slow), "quiet": Check(slow, quiet=True), "environment.import_tensorflow": Check(imports)}
 CHECKS.update({function.__name__: Check(function, seconds=20) for function in (
-    good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, uses_tensorflow, starved)})
+    good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, starved,
+    uses_tensorflow)})
 CHECKS["hangs"] = Check(hangs, seconds=1)
 CHECKS["apart"] = Check(good, isolated=True)
 CHECKS["crashes apart"] = Check(crashes, isolated=True)
@@ -132,6 +133,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TFIMG_TEST_SLEEP", SLEEP)
+    monkeypatch.setattr(supervisor, "QUIET_SECONDS", 1.0)
     return Run(tmp_path)
 
 
