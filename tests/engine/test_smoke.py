@@ -145,7 +145,7 @@ def test_a_validation_tells_people_each_check(built: Built) -> None:
     """Of a few checks: the build of this image has run them all, with `--revalidate` and for programs."""
     chosen = ("numerics.matmul", "environment.user")
     ended = run_tfimg("validate", built.name, *(word for name in chosen for word in ("--only", name))).succeeded()
-    assert "2 passed" in ended.stdout
+    assert "2 checks passed" in ended.stdout
     assert "passed     numerics.matmul" in ended.stderr
     assert "\x1b[" not in ended.stdout + ended.stderr, "no colours where there is no terminal"
 
