@@ -48,6 +48,7 @@ LAST_WORDS_SECONDS = 5.0
 TICK_SECONDS = 0.2
 # Of cgroup v2 and of v1 (the kernel's documentation of both: memory.events; memory.oom_control).
 OOM_FILES = ("memory.events", "memory/memory.oom_control")
+OUT_OF_MEMORY = "the container ran out of memory; give it more"
 # TensorFlow reads it when its library is loaded, at the import, and then leaves libtpu.so and its lock alone
 # (FindAndLoadTpuLibrary in tpu_api_dlsym_initializer.cc, TryAcquireTpuLock in tpu_initialize_util.cc).
 WITHOUT_TPU = {"TPU_LOAD_LIBRARY": "0"}
@@ -262,11 +263,15 @@ class Runner:
     def run(self, name: str) -> dict[str, Any]:
         """Run a check and return the event of its end, also if the process died or hung."""
         limit = time_limit(self._order.table[name], self._order.facts, self._order.gpus)
-        began = time.monotonic()
+        began, kills = time.monotonic(), oom_kills()
         self._send(name)
         end = self._event(limit)
         if end is None:
             end = make_end_event(name, *self._lost(limit), time.monotonic() - began)
+        elif end["outcome"] == "failed" and oom_kills() > kills:
+            # A child of the check, as a rule.
+            end["reason"] += "; meanwhile the kernel killed a process: " + OUT_OF_MEMORY
+        self._oom_kills = oom_kills()
         # It waits for the next name: all that it wrote so far is this check's.
         self._read(0.0)
         lines = self._output.decode(errors="replace").splitlines()[-KEPT_LINES:]
@@ -333,7 +338,7 @@ class Runner:
                 f"expected an end within {limit:.0f} s, found none: it hangs, or the machine is too slow",
             )
         if oom_kills() > self._oom_kills:
-            return "crashed", "the kernel killed its process: the container ran out of memory; give it more"
+            return "crashed", "the kernel killed its process: " + OUT_OF_MEMORY
         return "crashed", f"its process ended with {describe_exit(status)}"
 
     def _read(self, seconds: float) -> bool:

@@ -216,9 +216,11 @@ def test_the_self_test_says_what_the_machine_is_to_blame_for(
 
 
 def test_the_self_test_says_that_the_machine_has_too_little_memory(built: Built, engine: DockerEngine) -> None:
+    """The kernel kills the import, and what a check beside it has started, if that is larger at the moment."""
     done, last, results = selftest(engine, built.name, mem_limit="160m", memswap_limit="160m")
     assert (done.status, last["fault"]) == (6, "host"), last
-    assert (checks_that_did_not_pass(results), known_issues(results)) == ({IMPORT}, {"out-of-memory"})
+    assert IMPORT in checks_that_did_not_pass(results)
+    assert known_issues(results) == {"out-of-memory"}
 
 
 def test_the_self_test_passes_offline_in_a_read_only_container(built: Built, engine: DockerEngine) -> None:

@@ -118,6 +118,9 @@ class RealUv(TestEnvironment):
     def index(self) -> Index:
         return self.open_index(self.environ["UV_DEFAULT_INDEX"])
 
+    def open_index(self, url: str) -> Index:
+        return Index(url, attempts=1)  # no test waits for another attempt
+
     def releases(self, python: str, platform: Platform) -> Releases:
         return Services.releases(self, python, platform)
 

@@ -41,8 +41,13 @@ def running_with(text: str) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("pause", [None, 0.0, 0.02, 0.3])
-@pytest.mark.parametrize("what", COMMANDS)
+@pytest.mark.parametrize(
+    ("what", "pause"),
+    [
+        *((what, pause) for what in COMMANDS for pause in (None, 0.02)),
+        *((what, pause) for what in ("threads of an index", "a program") for pause in (0.0, 0.3)),
+    ],
+)
 def test_ctrl_c_twice_ends_in_one_message_and_leaves_nothing(
     what: str, pause: float | None, server: socket.socket, key: str, tmp_path: Path
 ) -> None:

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
 
-import kubernetes_validate
 import pytest
 import yaml
-from kubeflow_trainer_api import models
-from kubernetes_validate import ValidationError
 
 from tfimg.core.errors import UsageError
 from tfimg.deploy.kubernetes import TPU_SLICES, Kind, KubernetesWorkload, list_objects, render_kubernetes
@@ -76,36 +73,46 @@ def embedded(workload: KubernetesWorkload) -> Iterator[dict[str, Any]]:
             yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": one}
 
 
+def check_schema(document: dict[str, Any], version: str) -> None:
+    """Require that Kubernetes' own schema accepts an object. Raises ValidationError."""
+    # Its import takes two seconds, which each worker would need to collect the tests; so does that of the models below.
+    import kubernetes_validate
+
+    kubernetes_validate.validate(document, version, strict=True)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_schema_of_kubernetes_accepts_every_part(name: str, version: str) -> None:
     found = list(embedded(CASES[name]))
     assert found
     for one in found:
-        kubernetes_validate.validate(one, version, strict=True)
+        check_schema(one, version)
 
 
 def test_the_strict_schema_finds_a_field_that_kubernetes_lacks() -> None:
+    from kubernetes_validate import ValidationError
+
     (job,) = list_objects(SMALL)
     job["spec"]["completionModus"] = "Indexed"
     with pytest.raises(ValidationError):
-        kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
-
-
-MODELS = {
-    "JobSet": models.JobsetV1alpha2JobSet,
-    "TrainJob": models.TrainerV1alpha1TrainJob,
-    "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime,
-}
+        check_schema(job, VERSIONS[-1])
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("jobset", "trainjob"))])
 def test_the_models_of_kubeflow_keep_every_field(name: str) -> None:
     """They drop what they do not know."""
-    found = [one for one in list_objects(CASES[name]) if one["kind"] in MODELS]
+    from kubeflow_trainer_api import models
+
+    kinds: dict[str, Any] = {
+        "JobSet": models.JobsetV1alpha2JobSet,
+        "TrainJob": models.TrainerV1alpha1TrainJob,
+        "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime,
+    }
+    found = [one for one in list_objects(CASES[name]) if one["kind"] in kinds]
     assert found
     for one in found:
-        assert MODELS[one["kind"]].from_dict(one).to_dict() == one
+        assert kinds[one["kind"]].from_dict(one).to_dict() == one
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -31,6 +31,7 @@ WORDINGS = (
     ("out-of-memory", "expected chief, worker to do their parts within 30 s, found chief: signal 9 (2026-11-21"),
     ("out-of-memory", "Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>."),
     ("out-of-memory", "the kernel killed its process: the container ran out of memory; give it more"),
+    ("out-of-memory", "found 1; meanwhile the kernel killed a process: the container ran out of memory; give it more"),
     ("small-shm", "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1f2e'"),
     ("small-shm", "expected at least 64 MiB of /dev/shm, found 1.0 MiB: the container was started"),
     ("small-shm", "expected to write to /dev/shm, found No space left on device: the container"),

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import supervisor
 from contract import Check, Facts
+from explain import explain
 from supervisor import Order, split, supervise
 
 TABLE = """
@@ -61,13 +63,17 @@ def slow(facts):
     open("slow", "w").close()
     return {}
 def pid(facts): return {"pid": os.getpid(), "parent": os.getppid()}
+def starved(facts):
+    with open("oom", "a") as events: events.write("oom_kill 1\\n")
+    raise CheckFailed("expected the child's answer, found none", found=None)
 def after_slow(facts): return {"slow": os.path.exists("slow")}
 
 CHECKS = {
     "beside": Check(lambda facts: meets("image", "other")), "beside import": Check(beside_import),
     "slow": Check(slow), "quiet": Check(slow, quiet=True), "environment.import_tensorflow": Check(imports)}
 CHECKS.update({function.__name__: Check(function, seconds=20) for function in (
-    good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, uses_tensorflow)})
+    good, bad, unclaimed, broken, quits, leaves, odd, crashes, aborts, noisy, floods, closes, starved,
+    uses_tensorflow)})
 CHECKS["hangs"] = Check(hangs, seconds=1)
 CHECKS["apart"] = Check(good, isolated=True)
 CHECKS["crashes apart"] = Check(crashes, isolated=True)
@@ -127,6 +133,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TFIMG_TEST_SLEEP", SLEEP)
+    monkeypatch.setattr(supervisor, "QUIET_SECONDS", 1.0)
     return Run(tmp_path)
 
 
@@ -179,6 +186,21 @@ def test_a_hang_costs_only_its_check_and_leaves_no_process(run: Run, check: str)
 def test_a_check_on_an_accelerator_has_the_time_of_limits(run: Run) -> None:
     run.facts = Facts(python="3.11", device="gpu", level="validated")
     assert run("hangs")["hangs"]["reason"].startswith("expected an end within 3 s, found none")
+
+
+def test_a_failure_while_the_kernel_kills_for_memory_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a check's child: it fails then, and the worker lives. The file stands for the kernel's."""
+    (run.folder / "oom").write_text("oom_kill_disable 0\n")
+    monkeypatch.setattr(supervisor, "OOM_FILES", [str(run.folder / "oom")])
+    ends = run("bad", "starved", "broken", "crashes", "good")
+    assert outcomes(ends) == ["failed", "failed", "failed", "crashed", "passed"]
+    assert ends["starved"]["reason"] == (
+        "expected the child's answer, found none; meanwhile the kernel killed a process: the container ran out of "
+        "memory; give it more"
+    )
+    assert ends["starved"]["measured"] == {"found": None}
+    assert [one.issue for one in explain(ends["starved"]["reason"])] == ["out-of-memory"]
+    assert [name for name, end in ends.items() if "kernel" in str(end["reason"])] == ["starved"]
 
 
 def test_a_check_that_exits_or_closes_stdout_costs_nothing_more(run: Run) -> None:

@@ -507,7 +507,7 @@ HOST = (
             r"oom-kill:constraint=|invoked oom-killer:|Failed with result 'oom-kill'|killed by the OOM killer",
             r"[Dd]etected \d{1,6} oom[-_ ]kill event|been OOM Killed|oom_reaper: reaped process|TERM_MEMLIMIT",
             r"node was low on resource: memory",
-            r"the kernel killed its process: the container ran out of memory",
+            r"the kernel killed (?:its|a) process: the container ran out of memory",
             r"\bsignal: killed\b|signal 9 \(SIGKILL\)",
             r"^make(?:\[\d{1,2}\])?: \*\*\* \[[^\n]{1,200}\] Killed",
         ),
