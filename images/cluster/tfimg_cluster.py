@@ -447,7 +447,8 @@ def distribute(nodes: Sequence[str], counts: Sequence[int], environ: Mapping[str
     """Return node and index on the node of each task, in the order of their ranks. Raises `Failure`."""
     kind = re.split("[:,]", environ.get("SLURM_DISTRIBUTION", "block").lower())[0]
     if kind == "arbitrary":
-        names = expand_hosts(_first(environ, "ARBITRARY_NODELIST") or "")
+        text = _first(environ, "ARBITRARY_NODELIST")  # of a job; srun with a file of hosts (SLURM_HOSTFILE) sets none
+        names = expand_hosts(text) if text else []
         order = [nodes.index(name) for name in names if name in nodes]
     else:
         size = {"cyclic": 1, "plane": _read_number(environ.get("SLURM_DIST_PLANESIZE", "1"), "SLURM_DIST_PLANESIZE")}

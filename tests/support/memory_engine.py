@@ -7,7 +7,9 @@ import re
 import shutil
 import tarfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,8 @@ class FakeEngine:
     what registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to
     go over the network. `emulates`: it runs programs of every platform; `tried` are the platforms of its checks.
     `holds` is the inventory of its images; without one, `run_output` answers for it. `wheels` are what builds write
-    whose output is a folder: the one that is named as the archive, else all.
+    whose output is a folder: the one that is named as the archive, else all. `members` is what containers in a network
+    say, by their task; NONCE in it becomes that of the run. `no_network` is raised where one is to be made.
     """
 
     host: str = HOST
@@ -106,6 +109,9 @@ class FakeEngine:
     emulates: bool = False
     tried: list[str] = field(default_factory=list)
     wheels: Sequence[Path] = ()
+    members: Mapping[str, Sequence[Line | Exit | BaseException]] = field(default_factory=dict)
+    networks: dict[str, datetime] = field(default_factory=dict)
+    no_network: BaseException | None = None
 
     def get_capabilities(self) -> Capabilities:
         return self.found
@@ -231,7 +237,30 @@ class FakeEngine:
         finally:
             self.open_containers -= 1
 
+    @contextmanager
+    def open_network(self, name: str) -> Iterator[None]:
+        if self.no_network:
+            raise self.no_network
+        self.networks[name] = datetime.now(UTC)
+        try:
+            yield
+        finally:
+            assert self.open_containers == 0
+            self.remove_network(name)
+
+    def list_networks(self) -> Mapping[str, datetime]:
+        return dict(self.networks)
+
+    def remove_network(self, name: str) -> None:
+        self.networks.pop(name, None)
+
     def _output(self, request: RunRequest) -> Sequence[Line | Exit | BaseException]:
+        if request.place:
+            said = self.members[request.environment["TFIMG_TASK"]]
+            nonce = request.command[-1]
+            return [
+                replace(one, text=one.text.replace("NONCE", nonce)) if isinstance(one, Line) else one for one in said
+            ]
         if self.holds is None or "--contents-only" not in request.command:
             return self.run_output
         return Line(stream="stdout", text=json.dumps(self.holds)), Exit(status=0, out_of_memory=False)

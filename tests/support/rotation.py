@@ -28,6 +28,7 @@ GROUPS = (
     "interruptions",
     "speed",
     "look-alikes",
+    "clusters",
 )
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 

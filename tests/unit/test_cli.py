@@ -860,6 +860,46 @@ def test_an_image_is_validated_as_what_it_claims_to_be(
     assert list(engine.names) == ["tf:x"]
 
 
+def member_output(**measured: object) -> list[Line]:
+    event = {"event": "member", "nonce": "NONCE", "outcome": "passed", "reason": None, "measured": measured}
+    return [Line(stream="stdout", text=json.dumps(event))]
+
+
+def test_distributed_checks_are_in_the_report_and_not_in_the_record(
+    in_copy: CliRunner, engine: FakeEngine, workspace_copy: Workspace, tmp_path: Path
+) -> None:
+    lock = hash_lock(workspace_copy.read_lock(CPU))
+    labels = {"tfimg.identifier": CPU, "tfimg.lock": lock, "tfimg.recipe": DIGEST}
+    engine.names = {"tf:x": stored_image(DIGEST, labels=labels)}
+    weights = [[1.0]]
+    engine.members = {
+        **{f"worker:{number}": member_output(weights=weights) for number in range(4)},
+        "chief:0": member_output(total=16.0), "ps:0": [],
+    }  # fmt: skip
+    file = tmp_path / "report.json"
+    ended = in_copy("validate", "tf:x", "--workers", "4", "--record", "--report", str(file))
+    assert (ended.code, ended.stdout) == (0, "tf:x: 4 checks passed, level validated\n")
+    names = [one["check"] for one in json.loads(file.read_text())["results"]]
+    assert names[-2:] == ["workers.multi_worker", "workers.parameter_server"]
+    assert not [name for name in json.loads(workspace_copy.record(CPU).read_text())["passed"] if "workers" in name]
+
+
+def test_distributed_checks_that_are_skipped_are_no_success(
+    tfimg: CliRunner, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.names = {"tf:x": stored_image(identifier=CPU)}
+    file = tmp_path / "report.json"
+    ended = tfimg("validate", "tf:x", "--workers", "2", "--report", str(file))
+    assert ended.code == 13
+    assert ended.stderr.splitlines()[-1] == (
+        "tfimg: tf:x passed in one container, and workers.multi_worker was skipped: the image was not built by tfimg, "
+        "and has no tfimg-cluster. Leave --workers out, or validate it in an engine that connects containers."
+    )
+    report = json.loads(file.read_text())
+    assert (report["level"], [one["outcome"] for one in report["results"]][-2:]) == ("validated", ["skipped"] * 2)
+    assert len(engine.ran) == 1
+
+
 NO_LABEL = (
     "tf:x has no label tfimg.identifier, which names its identifier. Name it with --as IDENTIFIER; `tfimg list` shows "
     "all identifiers."

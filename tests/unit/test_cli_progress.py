@@ -129,16 +129,18 @@ def test_a_log_has_a_line_for_each_part_and_group_or_for_each_step_and_check(
         on_event(result("a.b", seconds=0.25))
         on_event(result("a.c", seconds=2.0))
         on_event(result("input.x", seconds=3.0))
+        on_event(result("late.x", seconds=3.0))
         on_event(replace(red_result("training.cnn"), reason="no"))
     found = [" ".join(line.split()[3:]) for line in capsys.readouterr().err.splitlines()]
     failed = ["failed selftest: copy"]
     if verbose:
-        each = ["passed a.b", "passed a.c", "passed input.x", "timed-out training.cnn no"]
+        each = ["passed a.b", "passed a.c", "passed input.x", "passed late.x", "timed-out training.cnn no"]
         assert found == ["done selftest: copy", *failed, *each]
     else:  # `a` has a check that has not ended
         assert found == [
             *failed,
             "passed input: 1 passed",
+            "passed late.x",
             "timed-out training.cnn no",
             "timed-out training: 1 timed-out",
         ]

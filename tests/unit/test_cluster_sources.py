@@ -291,11 +291,11 @@ def test_a_resource_config_that_does_not_fit_is_refused(tmp_path: Path, config: 
 
 
 STEP = {
-    "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "n[1-4]", "SLURM_NODELIST": "n[1-4]", "SLURM_TASKS_PER_NODE": "1(x4)",
-    "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "n[1-4]", "SLURM_NODELIST": "n[1-4]", "SLURM_TASKS_PER_NODE": "1(x2)",
+    "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_TASKS": "2",
     "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1",
 }  # fmt: skip
-"""A step of two tasks in a job of four nodes, as Slurm 22.05 sets it."""
+"""A step of two tasks in a job of four nodes, which `tests/engine/test_slurm.py` compares with Slurm 22.05's."""
 
 
 def step(nodes: str, tasks: str, rank: int, **more: str) -> dict[str, str]:
@@ -309,7 +309,8 @@ def step(nodes: str, tasks: str, rank: int, **more: str) -> dict[str, str]:
     ("environ", "expected"),
     [
         (STEP, ("worker=n1:2222,n2:2222", "worker:1")),
-        ({name: value for name, value in STEP.items() if "_STEP_" not in name},
+        ({**{name: value for name, value in STEP.items() if "_STEP_" not in name},
+          "SLURM_TASKS_PER_NODE": "1(x4)", "SLURM_NTASKS": "4"},
          ("worker=n1:2222,n2:2222,n3:2222,n4:2222", "worker:1")),
         ({**STEP, "SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "9"},
          ("worker=n1:2222,n2:2222", "worker:1")),
@@ -358,7 +359,7 @@ def test_a_shell_in_an_allocation_is_one_process(environ: dict[str, str]) -> Non
         (step("n[1-3]", "1(x2)", 0), "3 nodes, but '1(x2)' tasks"),
         (step("n[1-2]", "1(x2)", 2), "is worker 2, but has 2"),
         (step("n[1-2]", "2,1", 1, LOCALID="0", NODEID="1"), "SLURM_LOCALID is '0', but task 1"),
-        (step("n[1-2]", "2(x2)", 0, DISTRIBUTION="arbitrary"), "node list '' is not valid"),
+        (step("n[1-2]", "2,1", 1, DISTRIBUTION="arbitrary"), "distribution 'arbitrary' of Slurm's tasks"),
         (step("n[1-2]", "1(x2)", 0, DISTRIBUTION="arbitrary", ARBITRARY_NODELIST="n1,n1"), "distribution 'arbitrary'"),
         (step("n[1-2]", "2(x2)", 0, HET_SIZE="2", DISTRIBUTION="cyclic"), "distribution 'cyclic'"),
         ({"SLURM_PROCID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "1", "SLURM_HET_SIZE": "2"},

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -129,6 +130,9 @@ RUNTIME_FIELDS = (
 )
 """Fields of the configuration that decide how a container starts (OCI image specification, config.md). Labels decide
 nothing, and engines disagree about which empty fields they report."""
+
+NETWORK_LABEL = "tfimg.network"
+"""Label of the networks that this program makes and of the containers in them; its value is the network's name."""
 
 PLUGIN = "cli-plugins/docker-buildx"
 PLUGIN_PARENTS = ("/usr/local/lib/docker", "/usr/local/libexec/docker", "/usr/lib/docker", "/usr/libexec/docker")
@@ -447,7 +451,7 @@ class DockerEngine:
                 environment=dict(request.environment),
                 # The output is read as it comes: a log of it would fill the engine's disk.
                 log_config=LogConfig(type="none"),
-                **{"network_mode": "none", **DEVICE_OPTIONS[request.access]},
+                **{**self._network_options(request.place), **DEVICE_OPTIONS[request.access]},
             )
             expired = threading.Event()
 
@@ -480,6 +484,45 @@ class DockerEngine:
                 timer.cancel()
                 with suppress(requests.exceptions.RequestException):
                     clean_up(partial(container.remove, force=True, v=True))
+
+    def _network_options(self, place: interface.NetworkPlace | None) -> dict[str, Any]:
+        if place is None:
+            return {"network_mode": "none"}
+        return {
+            "network": place.network,
+            "hostname": place.host,
+            "networking_config": {place.network: self.client.api.create_endpoint_config(aliases=[place.host])},
+            "labels": {NETWORK_LABEL: place.network},
+            "mem_limit": place.memory_bytes,
+            "pids_limit": place.processes,
+        }
+
+    @contextmanager
+    def open_network(self, name: str) -> Iterator[None]:
+        """See `Engine`. The block may run its containers in other threads."""
+        with self.translate_errors():
+            self.client.networks.create(name, internal=True, labels={NETWORK_LABEL: name})
+        try:
+            yield
+        finally:
+            with suppress(requests.exceptions.RequestException):
+                clean_up(partial(self.remove_network, name))
+
+    def list_networks(self) -> Mapping[str, datetime]:
+        with self.translate_errors():
+            found = self.client.networks.list(filters={"label": NETWORK_LABEL})
+            return {str(one.name): datetime.fromisoformat(one.attrs["Created"]) for one in found}
+
+    def remove_network(self, name: str) -> None:
+        """See `Engine`. Containers carry the network's label: a network does not list those that have stopped."""
+        label = f"{NETWORK_LABEL}={name}"
+        with self.translate_errors():
+            for container in self.client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
+                with suppress(NotFound):
+                    container.remove(force=True, v=True)
+            for network in self.client.networks.list(filters={"label": label}):
+                with suppress(NotFound):
+                    network.remove()
 
     def list_images(
         self, known: Mapping[str, interface.LocalImage] = interface.NO_IMAGES, names: Sequence[str] = ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -163,8 +165,18 @@ DeviceAccess = Literal["none", "nvidia", "cdi", "privileged"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkPlace:
+    """A container's place among others: their network (`Engine.open_network`), its host name there, and its limits."""
+
+    network: str
+    host: str
+    memory_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """Arguments of one run of a program in a new container, without a network.
+    """Arguments of one run of a program in a new container, without a network unless it has a `place` in one.
 
     `files` are written before the start: path → (content, mode). `entrypoint` replaces that of the image.
     `environment` is added to its variables.
@@ -176,6 +188,7 @@ class RunRequest:
     access: DeviceAccess = "none"
     entrypoint: Sequence[str] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    place: NetworkPlace | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,6 +231,15 @@ class Engine(ContainerRunner, Protocol):
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         """Yield progress. Raises `BuildError` or a more precise error after the last event."""
+
+    def open_network(self, name: str) -> AbstractContextManager[None]:
+        """Have a network for the block that reaches its containers alone; both are removed at the end."""
+
+    def list_networks(self) -> Mapping[str, datetime]:
+        """Return the networks that `open_network` made, also in other processes, and when."""
+
+    def remove_network(self, name: str) -> None:
+        """Remove a network of `open_network` with its containers. An unknown one is no error."""
 
     def list_images(
         self, known: Mapping[str, LocalImage] = NO_IMAGES, names: Sequence[str] = ()

@@ -205,3 +205,31 @@ class Validator:
                 plan, image, digest=digest, from_lock=bool(lock), may_be_derived=not needs_lock, on_event=on_event
             )
         return report
+
+    def validate_workers(self, image: str, report: Report, count: int, *, on_event: OnEvent = ignore) -> Report:
+        """Return a report on an image with the results of the distributed checks across `count` containers.
+
+        They raise no level; one that fails makes the report red. They are skipped where the suite did not pass in one
+        container, or on an emulated processor. `image` is a name of the report's image.
+        """
+        from tfimg.validation import workers
+
+        if not report.passed:
+            found = workers.skip_workers("the suite did not pass in one container", on_event)
+        elif report.environment.get("emulated"):
+            found = workers.skip_workers("on an emulated processor, several containers take too long", on_event)
+        elif not (self.engine.find_labels(image) or {}).get(LOCK_LABEL):
+            found = workers.skip_workers("the image was not built by tfimg, and has no tfimg-cluster", on_event)
+        else:
+            services = self.project.services
+            found = workers.validate_workers(
+                image,
+                self.suite,
+                count,
+                self.engine,
+                folder=self.project.workspace.validation,
+                locks=services.state / "workers",
+                now=services.now(),
+                on_event=on_event,
+            )
+        return replace(report, results=(*report.results, *found))

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -165,19 +165,14 @@ class EventStream:
             reason = "the suite ended before it"
             if check == self.running:
                 outcome = "timed-out" if self.timed_out else "crashed"
-                reason = f"it did not end within {SUITE_SECONDS:.0f} s" if self.timed_out else self._describe_exit()
+                reason = (
+                    f"it did not end within {SUITE_SECONDS:.0f} s"
+                    if self.timed_out
+                    else describe_exit(self.exit, self.errors)
+                )
             result = CheckResult(check=check, outcome=outcome, reason=reason, seconds=0.0, measured={})
             self.results.append(result)
             yield result
-
-    def _describe_exit(self) -> str:
-        if self.exit and self.exit.out_of_memory:
-            return "the kernel killed it for lack of memory"
-        status = f"the process ended with status {self.exit.status}" if self.exit else "the process ended"
-        if self.exit and self.exit.status == SIGKILL_STATUS:
-            status += ", killed from outside"
-        output = " ".join(list(self.errors)[-3:]).strip()
-        return f"{status}: {output[-MAX_OUTPUT:] or 'no output'}"
 
     @property
     def problem(self) -> str | None:
@@ -185,16 +180,27 @@ class EventStream:
         if self.timed_out:
             return f"the suite did not end within {SUITE_SECONDS:.0f} s"
         if not self.plan.checks:
-            return f"the suite did not start: {self._describe_exit()}"
+            return f"the suite did not start: {describe_exit(self.exit, self.errors)}"
         if self.done is None:
-            return f"the suite did not reach its end: {self._describe_exit()}"
+            return f"the suite did not reach its end: {describe_exit(self.exit, self.errors)}"
         if self.exit is None or self.exit.status != self.done.code:
-            return f"the suite reported its end, and then {self._describe_exit()}"
+            return f"the suite reported its end, and then {describe_exit(self.exit, self.errors)}"
         if self.unfinished:
             return f"the suite reported its end without having run {list_first(self.unfinished, MAX_UNFINISHED)}"
         if self.done.code == 0 and any(result.outcome in FAILURES for result in self.results):
             return "the suite reported success in spite of failed checks"
         return self.done.problem
+
+
+def describe_exit(end: Exit | None, errors: Iterable[str]) -> str:
+    """Return how a program ended, with the last lines of its errors."""
+    if end and end.out_of_memory:
+        return "the kernel killed it for lack of memory"
+    status = f"the process ended with status {end.status}" if end else "the process ended"
+    if end and end.status == SIGKILL_STATUS:
+        status += ", killed from outside"
+    output = " ".join(list(errors)[-3:]).strip()
+    return f"{status}: {output[-MAX_OUTPUT:] or 'no output'}"
 
 
 ERRORS: Mapping[Verdict, type[errors.TfimgError]] = {

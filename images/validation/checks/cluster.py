@@ -1,4 +1,4 @@
-"""Strategies over several processes, which talk to each other on the loopback interface."""
+"""Strategies over several processes: here on the loopback interface, for `member.py` over the network of containers."""
 
 from __future__ import annotations
 
@@ -40,14 +40,20 @@ def multi_worker(_facts: Facts) -> Measured:
     hide_gpus()
     found = call_in_forks({name: partial(_work, tf, cluster, name) for name in WORKERS}, SECONDS, CAUSE)
     for name, measured in found.items():
-        if set(measured["computed_on"] + measured["kept_on"]) != {_device(name)}:
-            raise CheckFailed(
-                f"expected {name} to compute and keep variables on {_device(name)}, found "
-                f"{measured['computed_on']} and {measured['kept_on']}: TF_CONFIG is not followed; unset what sets it",
-                **found,
-            )
+        require_place(measured, name, 0, **found)
         require_same(measured, len(WORKERS))
     return {"cluster": cluster, **found}
+
+
+def require_place(measured: Measured, job: str, index: int, **found: Any) -> None:
+    """Raise CheckFailed, with what was found, unless a task computed and kept its variables on its own processor."""
+    place = device_of(job, index)
+    if set(measured["computed_on"] + measured["kept_on"]) != {place}:
+        raise CheckFailed(
+            f"expected {job} {index} to compute and keep variables on {place}, found "
+            f"{measured['computed_on']} and {measured['kept_on']}: TF_CONFIG is not followed; unset what sets it",
+            **found,
+        )
 
 
 def parameter_server(_facts: Facts) -> Measured:
@@ -59,9 +65,14 @@ def parameter_server(_facts: Facts) -> Measured:
         acts: dict[str, Call] = {name: partial(_serve, tf, cluster, name, folder) for name in cluster}
         acts["coordinator"] = partial(_coordinate, tf, cluster)
         found = call_in_forks(acts, SECONDS, CAUSE, serving=tuple(cluster))["coordinator"]
+    return {"cluster": cluster, **require_updates(found, ["worker"], cluster=cluster)}
+
+
+def require_updates(found: Measured, workers: list[str], **measured: Any) -> Measured:
+    """What was found. Raises CheckFailed unless some of the workers did every call, and no update is lost."""
     expected = {
-        "kept_on": _device("ps"),
-        "computed_by": ["worker"],
+        "kept_on": device_of("ps"),
+        "computed_by": sorted(set(workers) & set(found["computed_by"])) or workers,
         "total": BEGIN + sum(range(CALLS)),
         "results": [2.0 * number for number in range(CALLS)],
     }
@@ -69,10 +80,10 @@ def parameter_server(_facts: Facts) -> Measured:
         raise CheckFailed(
             f"expected {expected}, found {found}: the cluster computes or keeps something elsewhere, or loses "
             "updates; try another TensorFlow",
-            cluster=cluster,
+            **measured,
             **found,
         )
-    return {"cluster": cluster, **found}
+    return found
 
 
 def free_addresses(count: int) -> list[str]:
@@ -87,34 +98,46 @@ def free_addresses(count: int) -> list[str]:
             holder.close()
 
 
-def _device(job: str) -> str:
-    return f"/job:{job}/replica:0/task:0/device:CPU:0"
+def device_of(job: str, index: int = 0) -> str:
+    """Return the full name of a task's processor."""
+    return f"/job:{job}/replica:0/task:{index}/device:CPU:0"
 
 
 def _work(tf: Any, cluster: Cluster, name: str) -> Measured:
-    """One process of the two. The worker starts with other weights: it must get those of the chief."""
+    """One process of the two."""
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": name, "index": 0}})
+    return train_as_member(tf, is_first=name == "chief")
+
+
+def train_as_member(tf: Any, is_first: bool) -> Measured:
+    """Train in the cluster of TF_CONFIG. Only the first has the right start: its peers must get its weights."""
     experimental = tf.distribute.experimental
     ring = experimental.CommunicationOptions(implementation=experimental.CommunicationImplementation.RING)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
-    start = START if name == "chief" else (0.0,) * len(START)
-    measured: Measured = train(tf, strategy, start)
+    measured: Measured = train(tf, strategy, START if is_first else (0.0,) * len(START))
     return measured
 
 
 def _serve(tf: Any, cluster: Cluster, name: str, folder: str) -> None:
-    """Be a server, in a directory of its own with a file that says its name."""
     home = Path(folder, name)
     home.mkdir()
-    (home / TASK).write_text(name)
     os.chdir(home)
-    server = tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=name, task_index=0, protocol="grpc")
-    server.join()
+    serve(tf, cluster, name, 0, name)
+
+
+def serve(tf: Any, cluster: Cluster, job: str, index: int, name: str) -> None:
+    """Be a server that never ends, with a file in the current directory that says its name."""
+    Path(TASK).write_text(name)
+    tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=job, task_index=index, protocol="grpc").join()
 
 
 def _coordinate(tf: Any, cluster: Cluster) -> Measured:
     spec = tf.train.ClusterSpec(cluster)
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
+    return coordinate(tf, tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc"))
+
+
+def coordinate(tf: Any, resolver: Any) -> Measured:
+    """Give the functions to the workers of a cluster; return where they ran and what they found."""
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():

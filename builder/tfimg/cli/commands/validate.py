@@ -29,7 +29,7 @@ from tfimg.cli.output.fields import print_fields
 from tfimg.cli.output.progress import render_events
 from tfimg.cli.output.streams import read_text
 from tfimg.cli.output.tables import COLOURS
-from tfimg.core.errors import UnknownFailure, UsageError
+from tfimg.core.errors import UnknownFailure, UsageError, ValidationIncomplete
 from tfimg.core.files import write_atomically
 from tfimg.project.project import write_record
 from tfimg.project.validator import Validator
@@ -54,6 +54,7 @@ class Validate(Command, LocalImageOptions, IdentifierOptions, ValidationOptions)
 
     Examples:
       tfimg validate tfimg/tensorflow:2.15 --as 2.15.1-cpu-py3.11
+      tfimg validate tfimg/tensorflow:2.15 --workers 2
     """
 
     profile: Literal["smoke", "standard", "full"] = option(
@@ -61,6 +62,9 @@ class Validate(Command, LocalImageOptions, IdentifierOptions, ValidationOptions)
     )
     only: tuple[str, ...] = values("run these checks alone: 'gpu.*'", "PATTERN")
     skip: tuple[str, ...] = values("leave these checks out: 'gpu.*'", "PATTERN")
+    workers: Literal["2", "4", "8"] | None = option(
+        "then run the distributed checks across so many containers; they raise no level", default=None
+    )
 
     def run(self, context: Context) -> int:
         check_report_files(self.report)
@@ -70,14 +74,24 @@ class Validate(Command, LocalImageOptions, IdentifierOptions, ValidationOptions)
             project=project, engine=context.services.runner(), level=self.required_level(), checks=checks
         )
         with render_events(context, verbose=self.verbose) as on_event:
-            report = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)
+            alone = validator.validate_image(self.image, self.identifier, needs_lock=self.record, on_event=on_event)
+            report = alone
+            if self.workers:
+                report = validator.validate_workers(self.image, alone, int(self.workers), on_event=on_event)
         write_reports(self.report, report)
-        if self.record:
-            # What the image says of its recipe is no proof: nothing was built here.
-            write_record(project.workspace, report, content=None, recipe=None)
+        if self.record and report.passed:
+            # What the image says of its recipe is no proof: nothing was built here. Records have the checks of one
+            # container, which every later run repeats.
+            write_record(project.workspace, alone, content=None, recipe=None)
         if context.json:
             context.emit({"event": "report", **report.to_json()})
         raise_for_verdict(report, subject=f"{self.image} was validated", consequence="Its tags are as they were.")
+        skipped = [one for one in report.results[len(alone.results) :] if one.outcome == "skipped"]
+        if skipped:
+            raise ValidationIncomplete(
+                f"{self.image} passed in one container, and {skipped[0].check} was skipped: {skipped[0].reason}.",
+                next_step="Leave --workers out, or validate it in an engine that connects containers.",
+            )
         if not context.json:
             passed = sum(result.outcome == "passed" for result in report.results)
             print(f"{self.image}: {passed} check{'' if passed == 1 else 's'} passed, level {level_words(report)}")

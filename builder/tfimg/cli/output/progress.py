@@ -102,7 +102,7 @@ class CheckGroups:
                 from tfimg.validation.report import CheckResult, check_line
 
                 if isinstance(event, CheckResult):
-                    if event.outcome != "passed" or event.warnings:
+                    if event.outcome != "passed" or event.warnings or _name_group(event.check) not in self._planned:
                         yield check_line(event)
                     yield self._end(event)
             case events.StepEvent(state="done" | "cached") if short_step(event.step).endswith(PARTS):
