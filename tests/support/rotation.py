@@ -28,6 +28,8 @@ GROUPS = (
     "interruptions",
     "speed",
     "look-alikes",
+    "strategies",
+    "ray and kubeflow",
 )
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 
