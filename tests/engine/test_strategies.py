@@ -104,7 +104,7 @@ def test_the_weights_are_those_of_one_process(
     assert up.returncode == 0, up.stderr
     trainers = ["chief-0"] if row.strategy == "ps" else [f"worker-{number}" for number in range(int(cluster[1]))]
     wait_until(lambda: have_ended(run, trainers), seconds=180)
-    assert not victim or restarts(engine, name)[victim] == 1
+    assert not victim or restarts(engine, name)[victim] >= 1
     for trainer in trainers:
         printed = run("logs", "--no-log-prefix", trainer).stdout
         trained = result(printed)

@@ -11,8 +11,7 @@ MARK = "<!-- table of tests/engine/test_strategies.py -->\n"
 
 STRATEGIES = ("mirrored", "workers", "ps")
 SITUATIONS = ("one container", "two containers", "killed worker")
-REASONS = ("each alone", "refused")
-"""What a cell says in place of a difference; a test shows that it is so."""
+RELEASES = ["2.15", "2.18", "2.21"]
 
 
 @dataclass(frozen=True, kw_only=True)
