@@ -3,6 +3,8 @@
 import os
 import secrets
 import shutil
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from support.cli import CliResult, run_tfimg
 from support.docker_daemon import image_tags
 from support.paths import ROOT
 from support.planted_faults import spec_of
+from support.programs import installed_program
 from support.rotation import GROUPS, VARIABLE, group_of, image_of, today
 from support.session import run_once
 from tfimg.build.builder import Builder, BuildSettings
@@ -153,6 +156,13 @@ def tpu(engine: DockerEngine) -> Built:
     return _built("2.20.0-tpu-py3.11", "--tf", "2.20", "--device", "tpu", "--level", "linked")
 
 
+def build_release(tensorflow: str) -> Built:
+    """Build the CPU image of a release with its default Python."""
+    project = Project(services=Services(environ=os.environ))
+    spec = project.resolve(Request(tensorflow=tensorflow, device="cpu")).spec
+    return _built(spec.identifier, "--tf", tensorflow, "--python", spec.python)
+
+
 def _built_in_turn(device: Device, *options: str) -> Built:
     spec = image_of(today(), device)
     request = ["--tf", spec.tensorflow, "--python", spec.python, "--device", device]
@@ -169,6 +179,34 @@ def _build(identifier: str, *options: str) -> dict[str, Any]:
     assert done.code == 0, f"{identifier} of {today()} was not built:\n{done.stderr}"
     assert done.documents[-1]["identifier"] == identifier
     return {"stdout": done.stdout, "stderr": done.stderr}
+
+
+@pytest.fixture
+def name() -> str:
+    """The name of a Compose project or a network."""
+    return f"tfimg-test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def compose(engine: DockerEngine, tmp_path: Path, name: str) -> Iterator[Any]:
+    """Run Docker Compose with the file of a workload; remove what it made."""
+    file = tmp_path / "compose.yaml"
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [installed_program("docker-compose"), "--file", str(file), *words],
+            env={"DOCKER_HOST": engine.host, "HOME": str(tmp_path), "PATH": os.defpath},
+            capture_output=True, text=True, check=False, timeout=80,
+        )  # fmt: skip
+
+    def write(image: str, *options: str) -> Any:
+        written = run_tfimg("compose", image, "--name", name, "--output", str(file), *options)
+        assert written.code == 0, written.stderr
+        return run
+
+    yield write
+    if file.exists():
+        run("down", "--volumes", "--timeout", "0")
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import json
 import os
-import secrets
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +15,6 @@ from support.cli import run_tfimg
 from support.containers import container
 from support.docker_daemon import wait_until
 from support.paths import ROOT
-from support.programs import installed_program
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import Built
@@ -52,33 +49,6 @@ def reports(output: str) -> list[dict[str, Any]]:
     """Return what programs reported, in the order of their workers."""
     found = [json.loads(line[line.index("{") :]) for line in output.splitlines() if '"config"' in line]
     return sorted(found, key=lambda report: int(report["config"]["task"]["index"]))
-
-
-@pytest.fixture
-def name() -> str:
-    return f"tfimg-test-{secrets.token_hex(4)}"
-
-
-@pytest.fixture
-def compose(engine: DockerEngine, tmp_path: Path, name: str) -> Iterator[Any]:
-    """Run Docker Compose with the file of a workload; remove what it made."""
-    file = tmp_path / "compose.yaml"
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [installed_program("docker-compose"), "--file", str(file), *words],
-            env={"DOCKER_HOST": engine.host, "HOME": str(tmp_path), "PATH": os.defpath},
-            capture_output=True, text=True, check=False, timeout=80,
-        )  # fmt: skip
-
-    def write(image: str, *options: str) -> Any:
-        written = run_tfimg("compose", image, "--name", name, "--output", str(file), *options)
-        assert written.code == 0, written.stderr
-        return run
-
-    yield write
-    if file.exists():
-        run("down", "--volumes", "--timeout", "0")
 
 
 def test_two_workers_of_a_compose_file_know_each_other(built: Built, compose: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 from support.cli import NO_ENGINE
 from support.paths import ROOT
 from support.shell_blocks import Block, blocks, make_folder, run_script
+from support.strategies import RELEASES, SITUATIONS, STRATEGIES, read_rows
 
 PAGES = (ROOT / "README.md", ROOT / ".github/CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 GENERATED = ROOT / "docs/reference/commands"
@@ -47,3 +48,14 @@ def test_a_block_runs_without_an_engine(page: Path, block: Block) -> None:
 def test_some_blocks_run() -> None:
     assert len(OFFLINE) >= 6
     assert sum(block.mark == "engine" for _, block in ALL) >= 15
+
+
+def test_the_table_of_strategies_has_a_difference_or_a_reason_in_each_cell() -> None:
+    rows = read_rows()
+    places = [(row.strategy, row.situation) for row in rows]
+    assert set(places) >= {(strategy, situation) for strategy in STRATEGIES for situation in SITUATIONS}
+    assert len(set(places)) == len(places)
+    for row in rows:
+        assert list(row.found) == RELEASES
+        for cell in row.found.values():
+            assert cell == "refused" if row.bound is None else float(cell) <= row.bound

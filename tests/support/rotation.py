@@ -29,6 +29,8 @@ GROUPS = (
     "speed",
     "look-alikes",
     "clusters",
+    "strategies",
+    "ray and kubeflow",
 )
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 
