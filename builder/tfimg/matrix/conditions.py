@@ -170,7 +170,8 @@ class Condition:
             return value
         if spec.gpu is None:
             return None
-        return {"--cuda": spec.gpu.cuda, "--cudnn": spec.gpu.libraries.cudnn, "--gpu": f"rows[{spec.row}]"}[self.option]
+        toolkit = f"rows[{spec.row}] {spec.cuda}"
+        return {"--cuda": spec.cuda, "--cudnn": spec.gpu.libraries.cudnn, "--gpu": toolkit}[self.option]
 
     def is_met_by(self, spec: ImageSpec) -> bool:
         value = self.value(spec)
@@ -204,7 +205,10 @@ class Condition:
 
     def path(self, spec: ImageSpec) -> str:
         """Return where the matrix states the value of an image."""
-        return f"rows[{spec.row}].{self.criterion.path.format(platform=spec.platform)}"
+        stated = self.criterion.path.format(platform=spec.platform)
+        if not spec.is_usual_toolkit and self.option in ("--cuda", "--cudnn", "--driver"):
+            stated = "gpu.other_toolkits"
+        return f"rows[{spec.row}].{stated}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -307,7 +311,12 @@ def _platform(matrix: schema.Matrix, request: Request) -> Condition:
 
 
 def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
-    gpus = {f"rows[{number}]": row.gpu for number, row in enumerate(matrix.rows) if row.gpu}
+    gpus = {
+        f"rows[{number}] {cuda}": gpu
+        for number, row in enumerate(matrix.rows)
+        if row.gpu
+        for cuda, gpu in row.gpu.toolkits
+    }
     remark = None
     if parse_capability(capability) >= parse_capability(matrix.ptx.below):
         remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
@@ -316,7 +325,7 @@ def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
             f"TensorFlow's wheels for Arm processors, such as that of {name}, are for the CPU (matrix.yaml: arm64_gpus)"
         )
     description = f"GPU {capability if name == capability else f'{name} ({capability})'}"
-    accepts = cache(lambda row: find_execution_mode(matrix, gpus[row], capability) is not None)
+    accepts = cache(lambda toolkit: find_execution_mode(matrix, gpus[toolkit], capability) is not None)
     return Condition("--gpu", name, description, accepts, remark=remark)
 
 
@@ -356,9 +365,9 @@ _ABBREVIATION = re.compile(
 )
 
 
-def preference_key(spec: ImageSpec) -> tuple[Version, bool, Version]:
-    """Return the sort key of images: newest TensorFlow, then default Python, then newest Python."""
-    return parse_version(spec.tensorflow), spec.is_default_python, parse_version(spec.python)
+def preference_key(spec: ImageSpec) -> tuple[Version, bool, bool, Version]:
+    """Return the sort key of images: newest TensorFlow, then the usual toolkit, the default Python, the newest Python."""
+    return parse_version(spec.tensorflow), spec.is_usual_toolkit, spec.is_default_python, parse_version(spec.python)
 
 
 MAX_PATTERN = 200  # characters; identifiers have 40. Python takes n² steps for n brackets that nothing closes
@@ -431,19 +440,19 @@ def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
     """Return the image of an identifier or abbreviation: newest release, default Python, linux/amd64.
 
     Release and CUDA may end after any number: `2.18-cuda12`, `2.18-gpu`, `2.15.1-cpu-py3.9`; without a device it is for
-    CPUs, as for tags. None without a match.
+    CPUs, as for tags. Without a minor of CUDA it has the usual toolkit. None without a match.
     """
     exact = next((spec for spec in specs if spec.identifier == name), None)
     abbreviation = _ABBREVIATION.fullmatch(name)
     if exact or not abbreviation:
         return exact
-    matches = [spec for spec in specs if _matches(spec, **abbreviation.groupdict())]
-    return matches[-1] if matches else None  # oldest release first
+    matches = (spec for spec in specs if _matches(spec, **abbreviation.groupdict()))
+    return max(matches, key=preference_key, default=None)
 
 
 def _matches(spec: ImageSpec, release: str, device: str | None, cuda: str | None, python: str | None) -> bool:
     if device == "cuda":
-        is_variant = spec.gpu is not None and (not cuda or schema.has_version_prefix(spec.gpu.cuda, cuda))
+        is_variant = spec.cuda is not None and (not cuda or schema.has_version_prefix(spec.cuda, cuda))
     else:
         is_variant = spec.device == (device or CPU)
     return (

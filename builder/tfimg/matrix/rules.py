@@ -20,6 +20,13 @@ def _gpus(matrix: Matrix) -> Iterator[tuple[str, Gpu]]:
     return ((f"rows[{i}].gpu", row.gpu) for i, row in enumerate(matrix.rows) if row.gpu)
 
 
+def _toolkits(matrix: Matrix) -> Iterator[tuple[str, Gpu]]:
+    """Yield the facts of each row's GPU images once for each of its toolkits, with the path of the toolkit."""
+    for where, gpu in _gpus(matrix):
+        for j, (_, facts) in enumerate(gpu.toolkits):
+            yield f"{where}.other_toolkits[{j - 1}]" if j else where, facts
+
+
 def releases_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
     """A release is in one row only, and rows do not overlap, oldest first. Its days are in order and not in future."""
     seen: dict[Version, str] = {}
@@ -75,8 +82,9 @@ def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
         for j, name in enumerate(row.constraints):
             if name not in matrix.constraints:
                 yield f"rows[{i}].constraints[{j}]: {name!r} is not among constraints"
-        if row.gpu and row.gpu.libraries.toolkit not in matrix.toolkits:
-            yield f"rows[{i}].gpu.libraries.toolkit: {row.gpu.libraries.toolkit} has no entry under toolkits"
+    for where, gpu in _toolkits(matrix):
+        if gpu.libraries.toolkit not in matrix.toolkits:
+            yield f"{where}.libraries.toolkit: {gpu.libraries.toolkit} has no entry under toolkits"
     facts = matrix.end_of_life
     known: Mapping[str, tuple[Mapping[str, object], Collection[str | None]]] = {
         "python": (facts.python, set(matrix.bases)),
@@ -106,7 +114,7 @@ def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
 
 def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
     """NVIDIA's wheels are for the CUDA major, and TensorFlow accepts the cuDNN."""
-    for where, gpu in _gpus(matrix):
+    for where, gpu in _toolkits(matrix):
         chosen, accepted = gpu.libraries, SpecifierSet(gpu.cudnn)
         major = Version(chosen.cudnn).major
         if not accepted.is_subset(SpecifierSet(f">={major},<{major + 1}")) or accepted.is_unsatisfiable():
@@ -115,6 +123,12 @@ def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
             yield f"{where}.libraries.cudnn: {chosen.cudnn} is not in {gpu.cudnn!r}"
         if Version(chosen.toolkit).major != Version(gpu.cuda).major or Version(chosen.toolkit) < Version(gpu.cuda):
             yield f"{where}.libraries.toolkit: {chosen.toolkit} is not a toolkit for CUDA {gpu.cuda}"
+    for where, gpu in _gpus(matrix):
+        seen = {gpu.cuda, gpu.libraries.toolkit}
+        for j, other in enumerate(gpu.other_toolkits):
+            if (toolkit := other.libraries.toolkit) in seen:
+                yield f"{where}.other_toolkits[{j}].libraries.toolkit: the row already has images of CUDA {toolkit}"
+            seen.add(toolkit)
     for cuda, toolkit in matrix.toolkits.items():
         suffix = f"-cu{cuda.partition('.')[0]}"
         for name in toolkit.wheels:
@@ -125,7 +139,7 @@ def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
 def reports_are_of_newer_gpus(matrix: Matrix, _: date) -> Iterator[str]:
     """Reports are about GPUs from `ptx.below` on; for older ones, code and PTX decide."""
     below = int(matrix.ptx.below.removeprefix("sm_"))
-    for where, gpu in _gpus(matrix):
+    for where, gpu in _toolkits(matrix):
         for capability in gpu.reports:
             if int(capability.removeprefix("sm_")) < below:
                 yield f"{where}.reports.{capability}: it is below ptx.below ({matrix.ptx.below})"

@@ -4,7 +4,7 @@ import json
 import re
 from calendar import monthrange
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from datetime import date
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -300,6 +300,17 @@ class PtxReport(Facts):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OtherToolkit(Facts):
+    """A CUDA toolkit that a row's images can have in the place of the usual one."""
+
+    reason: Sentence
+    libraries: Libraries
+    reports: dict[Capability, PtxReport] = fact(
+        default={}, description="Reports of the row's PTX beside this toolkit, as those of the row"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Gpu(Facts):
     """Build information of a row's GPU wheel, and the libraries of its images."""
 
@@ -314,6 +325,21 @@ class Gpu(Facts):
         default={},
         description="Reports of this row's PTX on GPUs from ptx.below on, by compute capability; all others fail",
     )
+    other_toolkits: tuple[OtherToolkit, ...] = fact(
+        default=(), description="More toolkits, whose images are further ones: chosen with --cuda, or for their GPUs"
+    )
+
+    @property
+    def toolkits(self) -> tuple[tuple[str, "Gpu"], ...]:
+        """The CUDA of identifiers, tags and `--cuda`, and the facts with that toolkit; the usual one is the first.
+
+        The usual one is called by the CUDA of the wheel, of which its toolkit may be a newer minor.
+        """
+        others = (
+            (other.libraries.toolkit, replace(self, libraries=other.libraries, reports=other.reports, other_toolkits=()))
+            for other in self.other_toolkits
+        )
+        return (self.cuda, replace(self, other_toolkits=())), *others
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
