@@ -20,7 +20,8 @@ def matching_survey(matrix: Matrix) -> IndexSurvey:
     )
     pins: dict[str, set[Version]] = {"libtpu": set()}
     for row in matrix.rows:
-        for name, version in list_libraries(matrix, row.gpu) if row.gpu else ():
+        every = (pin for _, gpu in (row.gpu.toolkits if row.gpu else ()) for pin in list_libraries(matrix, gpu))
+        for name, version in every:
             pins.setdefault(name, set()).add(Version(version))
         for release in row.tensorflow:
             if release.tpu and not release.tpu.unavailable:

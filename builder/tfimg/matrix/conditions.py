@@ -366,7 +366,7 @@ _ABBREVIATION = re.compile(
 
 
 def preference_key(spec: ImageSpec) -> tuple[Version, bool, bool, Version]:
-    """Return the sort key of images: newest TensorFlow, then the usual toolkit, the default Python, the newest Python."""
+    """Return the sort key of images: newest TensorFlow, usual toolkit, default Python, newest Python."""
     return parse_version(spec.tensorflow), spec.is_usual_toolkit, spec.is_default_python, parse_version(spec.python)
 
 

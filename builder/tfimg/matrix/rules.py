@@ -123,17 +123,21 @@ def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
             yield f"{where}.libraries.cudnn: {chosen.cudnn} is not in {gpu.cudnn!r}"
         if Version(chosen.toolkit).major != Version(gpu.cuda).major or Version(chosen.toolkit) < Version(gpu.cuda):
             yield f"{where}.libraries.toolkit: {chosen.toolkit} is not a toolkit for CUDA {gpu.cuda}"
-    for where, gpu in _gpus(matrix):
-        seen = {gpu.cuda, gpu.libraries.toolkit}
-        for j, other in enumerate(gpu.other_toolkits):
-            if (toolkit := other.libraries.toolkit) in seen:
-                yield f"{where}.other_toolkits[{j}].libraries.toolkit: the row already has images of CUDA {toolkit}"
-            seen.add(toolkit)
     for cuda, toolkit in matrix.toolkits.items():
         suffix = f"-cu{cuda.partition('.')[0]}"
         for name in toolkit.wheels:
             if not name.endswith(suffix):
                 yield f"toolkits.{cuda}.wheels.{name}: its name does not end in {suffix}"
+
+
+def toolkits_differ(matrix: Matrix, _: date) -> Iterator[str]:
+    """A row has the images of a toolkit once: identifiers name it."""
+    for where, gpu in _gpus(matrix):
+        seen = {gpu.cuda, gpu.libraries.toolkit}
+        for j, other in enumerate(gpu.other_toolkits):
+            if (name := other.libraries.toolkit) in seen:
+                yield f"{where}.other_toolkits[{j}].libraries.toolkit: the row already has images of CUDA {name}"
+            seen.add(name)
 
 
 def reports_are_of_newer_gpus(matrix: Matrix, _: date) -> Iterator[str]:
@@ -145,6 +149,15 @@ def reports_are_of_newer_gpus(matrix: Matrix, _: date) -> Iterator[str]:
                 yield f"{where}.reports.{capability}: it is below ptx.below ({matrix.ptx.below})"
             elif not any(name.startswith("compute_") for name in gpu.architectures):
                 yield f"{where}.reports.{capability}: the wheel has no PTX that a report could be about"
+
+
+def gpu_reports_fit(matrix: Matrix, today: date) -> Iterator[str]:
+    """A report is about a capability of the matrix, and not of the future."""
+    for i, report in enumerate(matrix.gpu_reports):
+        if report.capability not in matrix.gpus:
+            yield f"gpu_reports[{i}].capability: {report.capability} is not under gpus"
+        if report.reported > today:
+            yield f"gpu_reports[{i}].reported: {report.reported} is in the future"
 
 
 def entries_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
@@ -186,7 +199,9 @@ RULES: tuple[Callable[[Matrix, date], Iterator[str]], ...] = (
     names_are_known,
     ranges_hold_something,
     libraries_fit,
+    toolkits_differ,
     reports_are_of_newer_gpus,
+    gpu_reports_fit,
     entries_stand_once,
     variants_extend_known_ones,
 )

@@ -336,8 +336,8 @@ class Gpu(Facts):
         The usual one is called by the CUDA of the wheel, of which its toolkit may be a newer minor.
         """
         others = (
-            (other.libraries.toolkit, replace(self, libraries=other.libraries, reports=other.reports, other_toolkits=()))
-            for other in self.other_toolkits
+            (one.libraries.toolkit, replace(self, libraries=one.libraries, reports=one.reports, other_toolkits=()))
+            for one in self.other_toolkits
         )
         return (self.cuda, replace(self, other_toolkits=())), *others
 
@@ -406,6 +406,23 @@ class Ptx(Facts):
     reason: Sentence
     issue: IssueText | None = None
     note: Sentence = fact(description="What to know where PTX is used")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GpuReport(Facts):
+    """What a user has reported of a TensorFlow on a GPU from the matrix's `ptx.below` on."""
+
+    tensorflow: VersionText = fact(description="A release, or a nightly build such as 2.21.0.dev20250722")
+    wheel: Literal["published", "compiled for the GPU"] = fact(
+        default="published", description="compiled for the GPU: by the user who reports"
+    )
+    cuda: MinorText | None = fact(default=None, description="The toolkit beside it; none: the report does not say")
+    gpu: Sentence = fact(description="As the report names it")
+    capability: Capability
+    result: Literal["runs", "fails", "XLA fails"]
+    saw: Sentence = fact(description="What the user saw")
+    reported: Day
+    issue: IssueText
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -515,6 +532,9 @@ class Matrix(Facts):
         default=(), description="Names of GPUs whose machines have an Arm processor"
     )
     ptx: Ptx
+    gpu_reports: tuple[GpuReport, ...] = fact(
+        default=(), description="Reports of users, for people; what is offered stands in each row's `reports`"
+    )
     variants: dict[VariantName, Variant] = fact(default_factory=dict, description="Variants of every image, by name")
     rows: tuple[Row, ...] = fact(min_length=1)
 

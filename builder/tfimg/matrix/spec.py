@@ -49,8 +49,8 @@ class CustomWheel:
 class ImageSpec:
     """The facts of one image, known before anything is downloaded.
 
-    `identifier` is its name everywhere: key, glob target, folder, log line, canonical tag, CI job. `cuda` is the CUDA in
-    it: the wheel's own, or that of another toolkit of the row, which is not the usual one (`is_usual_toolkit`).
+    `identifier` is its name everywhere: key, glob target, folder, log line, canonical tag, CI job. `cuda` is the CUDA
+    in it: the wheel's own, or that of another toolkit of the row, which is not the usual one (`is_usual_toolkit`).
     `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the

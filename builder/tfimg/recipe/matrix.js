@@ -19,7 +19,8 @@ for (const line of document.querySelectorAll("tr.image")) {
   const more = document.getElementById(button.getAttribute("aria-controls"));
   const [identifier, python, device, platform, cuda] = [...line.cells].map((cell) => cell.textContent.trim());
   const is = { tensorflow: identifier.split("-")[0], python, device, platform, cuda, level: line.querySelector(".level").textContent };
-  const image = { line, button, more, is, row: facts.rows[line.dataset.row], driver: line.cells[5] };
+  const row = facts.rows[line.dataset.row];
+  const image = { line, button, more, is, row: row?.others[cuda] || row, driver: line.cells[5] };
   groups.get(line.dataset.row).images.push(image);
   button.addEventListener("click", () => unfold(button, more, more.hidden));
 }
