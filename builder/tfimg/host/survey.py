@@ -194,6 +194,18 @@ def check_gpu(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -
     return (*notes, *(f"One GPU cannot run it: {error}" for error in errors), *smi.problems)
 
 
+def compiles_ptx(spec: ImageSpec, gpus: Sequence[str], target_host: TargetHost) -> bool:
+    """Return whether the driver of this machine compiles an image's PTX for one of the selected GPUs.
+
+    Raises `NoAccelerator` for a number that does not exist.
+    """
+    smi = target_host.host.smi
+    if isinstance(smi, NoAccelerator) or not target_host.toolkit.local or spec.gpu is None:
+        return False
+    found = (find_capability(target_host.matrix, gpu) for gpu in _select_gpus(smi, gpus))
+    return any(find_execution_mode(target_host.matrix, spec.gpu, sm) in ("ptx", "unproven") for sm in found if sm)
+
+
 def _select_gpus(smi: NvidiaSmi, selection: Sequence[str]) -> tuple[HostGpu, ...]:
     """Return the selected GPUs. Raises `NoAccelerator` for a number that does not exist."""
     # A MIG device has its GPU's number before the colon.

@@ -105,7 +105,7 @@ def _compile_ptx(path: str, architectures: Sequence[str], targets: Sequence[str]
                 if name in targets:
                     raise CheckFailed(
                         f"expected ptxas to compile PTX {LAST_PTX} for {name}, which this image is for, found "
-                        f"{failed.reason}: only CUDA 12.8 and newer know Blackwell; install the locked nvidia-cuda-nvcc",
+                        f"{failed.reason}: only CUDA 12.8 and newer know it; install the locked nvidia-cuda-nvcc",
                         compiled_ptx=compiled,
                     ) from None
     return {"compiled_ptx": compiled}
