@@ -69,8 +69,9 @@ def _wheel(package: str, release: Release, python: str, platform: Platform) -> T
 def _and_cuda(matrix: Matrix, row: Row) -> Iterator[str]:
     # Releases before 2.14 have no such extra.
     if row.gpu and Version(row.tensorflow[0].version) >= Version("2.14"):
+        relation = ">=" if row.gpu.other_toolkits else "=="
         for name, version in list_libraries(matrix, row.gpu):
-            yield f'{name}=={version}; extra == "and-cuda"'
+            yield f'{name}{relation}{version}; extra == "and-cuda"'
 
 
 def _build(row: Row) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tfimg.engine.machine import EMULATE
 from tfimg.host.nvidia_smi import HostGpu, NvidiaSmi, find_capability
 from tfimg.matrix.devices import CPU, Device
 from tfimg.matrix.gpus import (
+    describe_forward_compatibility,
     describe_ptx,
     explain_no_support,
     find_driver_floor,
@@ -235,7 +236,8 @@ def _check_one_gpu(matrix: Matrix, spec: ImageSpec, driver: str, gpu: HostGpu) -
         request = f"`tfimg resolve --driver {quote_argument(driver)}{f' --gpu {sm}' if sm else ''}`"
         raise UnavailableDriver(
             f"{spec.identifier} needs NVIDIA driver {floor} or newer on {gpu.name}, and this machine's is {driver}.",
-            next_step=f"Install a newer driver and reboot, or use an image for this driver: {request}.",
+            next_step=f"Install a newer driver and reboot, or use an image for this driver: {request}."
+            + (f" Or: {other}." if (other := describe_forward_compatibility(matrix, gpu.name)) else ""),
         )
     if sm is None:
         yield f"{gpu.name} is not in the matrix, and its driver does not report its compute capability: it may not run."

@@ -16,7 +16,14 @@ from tfimg.core import errors
 from tfimg.core.text import quote_argument
 from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
-from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
+from tfimg.matrix.gpus import (
+    describe_forward_compatibility,
+    find_driver_floor,
+    find_execution_mode,
+    find_gpu,
+    is_arm64_gpu,
+    parse_capability,
+)
 from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec, with_variant
 
 PLATFORM_NAMES: Mapping[str, schema.Platform] = {
@@ -270,7 +277,7 @@ def list_conditions(matrix: schema.Matrix, request: Request) -> Iterator[Conditi
         capability = find_gpu(matrix, request.gpu)
         yield _gpu(matrix, request.gpu, capability)
     if request.driver is not None:
-        yield _driver(matrix, request.driver, capability)
+        yield _driver(matrix, request.driver, capability, request.gpu or "")
     if request.python is not None:
         condition = _version_condition("--python", request.python)
         minors = re.sub(r"([0-9]+\.[0-9]+)(?!\.\*)[^\s,0-9][^\s,]*", r"\1", request.python)
@@ -329,7 +336,7 @@ def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
     return Condition("--gpu", name, description, accepts, remark=remark)
 
 
-def _driver(matrix: schema.Matrix, text: str, capability: str | None) -> Condition:
+def _driver(matrix: schema.Matrix, text: str, capability: str | None, gpu: str) -> Condition:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", text):
         raise errors.UsageError(
             f"--driver {text!r} is not the version of a driver.",
@@ -343,16 +350,24 @@ def _driver(matrix: schema.Matrix, text: str, capability: str | None) -> Conditi
                 next_step="Write the whole version, as nvidia-smi shows it.",
             )
     version, description = parse_version(text), f"driver {text}"
-    condition = Condition("--driver", text, description, lambda lowest: version >= parse_version(lowest))
+    support = matrix.gpu_drivers.get(capability or "", schema.GpuDriver())
+    below = support.below
+    is_too_new = below is not None and version >= parse_version(below)
+    condition = Condition(
+        option="--driver",
+        text=text,
+        description=description,
+        accepts=lambda lowest: version >= parse_version(lowest),
+        remark=None if is_too_new else describe_forward_compatibility(matrix, gpu),
+    )
     if capability is None:
         return condition
-    support = matrix.gpu_drivers.get(capability, schema.GpuDriver())
-    below = support.below
     return _DriverOfGpu(
         option="--driver",
         text=text,
         description=description,
-        accepts=lambda lowest: condition.accepts(lowest) and not (below and condition.accepts(below)),
+        accepts=lambda lowest: condition.accepts(lowest) and not is_too_new,
+        remark=condition.remark,
         matrix=matrix,
         capability=capability,
         support=support,

@@ -77,6 +77,13 @@ def is_arm64_gpu(matrix: Matrix, text: str) -> bool:
     return _match(matrix.arm64_gpus, text) is not None
 
 
+def describe_forward_compatibility(matrix: Matrix, text: str) -> str | None:
+    """Return what may help on a GPU whose driver is too old; None where it does not work, as on GeForce."""
+    if _match(matrix.data_center_gpus, text) is None:
+        return None
+    return "NVIDIA's forward compatibility (cuda-compat) may help this GPU, one of data centres, without a newer driver"
+
+
 def find_capabilities(matrix: Matrix, beginning: str) -> set[str]:
     """Return the capabilities of all GPUs whose names begin so: `GeForce RTX 208` → `sm_75`.
 

@@ -531,6 +531,9 @@ class Matrix(Facts):
     arm64_gpus: tuple[Sentence, ...] = fact(
         default=(), description="Names of GPUs whose machines have an Arm processor"
     )
+    data_center_gpus: tuple[Sentence, ...] = fact(
+        default=(), description="Names of GPUs on which NVIDIA's forward compatibility works"
+    )
     ptx: Ptx
     gpu_reports: tuple[GpuReport, ...] = fact(
         default=(), description="Reports of users, for people; what is offered stands in each row's `reports`"
