@@ -11,7 +11,9 @@ from tfimg.core.errors import UsageError
 from tfimg.matrix.schema import Gpu, GpuDriver, Matrix
 from tfimg.matrix.spec import ImageSpec
 
-ExecutionMode = Literal["code", "ptx", "unproven"]  # how a wheel runs on a GPU; unproven: with PTX, and reports differ
+ExecutionMode = Literal[
+    "code", "ptx", "unproven"
+]  # how a wheel runs on a GPU; unproven: with PTX, and nothing shows it
 
 
 def parse_capability(name: str) -> tuple[int, int]:

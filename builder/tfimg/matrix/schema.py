@@ -293,7 +293,7 @@ class PtxReport(Facts):
     """A report on a row's PTX on a GPU from the matrix's `ptx.below` on."""
 
     runs: Literal["fails", "unproven"] = fact(
-        description="unproven: reports differ, so an image is offered with a note"
+        description="unproven: nothing shows it, so an image is offered with a note"
     )
     reason: Sentence
     issue: IssueText | None = None
