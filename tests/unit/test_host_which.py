@@ -150,7 +150,7 @@ def test_an_image_for_all_gpus_of_the_host(ask: Ask) -> None:
     assert found.explanation == (
         "The matrix has 267 images.",
         "Tesla M40 (sm_52) with this driver: 52 meet the request.",
-        "2 NVIDIA L4 (sm_89) with this driver: 85 meet the request.",
+        "2 NVIDIA L4 (sm_89) with this driver: 94 meet the request.",
         "All of them together: 52 left.",
         "TensorFlow 2.16.2 is the newest of 2.10.0 to 2.16.2.",
         "Python 3.11 is the row's default among 3.9, 3.10, 3.11, 3.12.",
@@ -206,6 +206,8 @@ def test_a_refusal_names_the_nearest_that_works_and_has_the_minors_for_programs(
         "--tf 2.15 and --driver 470.256.02 clash: driver 470.256.02 is too old for images with TensorFlow 2.15.\n"
         "  with driver 470.256.02: TensorFlow 2.10.0 to 2.14.1\n"
         "  with TensorFlow 2.15: driver 525.60.13 or newer\n"
+        "  NVIDIA's forward compatibility (cuda-compat) may help this GPU, one of data centres, without a newer "
+        "driver\n"
         "What would work:\n"
         "  --tf 2.14 --gpu T4 --driver 470.256.02  (2.14.1-cuda11.8-py3.11)\n"
         "  --tf 2.15 --gpu T4  (2.15.1-cuda12.2-py3.11, any driver from 525.60.13 on)\n"

@@ -103,17 +103,19 @@ def test_an_image_has_nvidia_s_wheels_of_its_cuda_major_with_exact_versions() ->
     assert (spec.driver, spec.newer) == ("525.60.13", ("certifi", "wrapt"))
 
 
-OTHER = """
+OTHER = """\
       other_toolkits:
-        - {reason: for new GPUs, libraries: {toolkit: "12.9", cudnn: "8.9.7.29"}, reports: {sm_120: {runs: unproven, reason: new}}}
+        - reason: for new GPUs
+          libraries: {toolkit: "12.9", cudnn: "8.9.7.29"}
+          reports: {sm_120: {runs: unproven, reason: new}}
 """
 
 
 def test_another_toolkit_is_a_further_image_and_changes_none() -> None:
     line = '      libraries: {toolkit: "12.2", cudnn: "8.9.4.25", nccl: "2.16.5"}\n'
     assert GOOD.count(line) == 1
-    toolkit = 'toolkits:\n  "12.9": {driver: "525.60.13", wheels: {nvidia-cublas-cu12: "12.9.1.4"}}\n'
-    text = GOOD.replace(line, line + OTHER.lstrip("\n")).replace("toolkits:\n", toolkit)
+    toolkit = '\ntoolkits:\n  "12.9": {driver: "525.60.13", wheels: {nvidia-cublas-cu12: "12.9.1.4"}}\n'
+    text = GOOD.replace(line, line + OTHER).replace("\ntoolkits:\n", toolkit)
     before, after = expand_matrix(small_matrix()), expand_matrix(small_matrix(text))
     assert tuple(spec for spec in after if spec.is_usual_toolkit) == before
     others = [spec for spec in after if not spec.is_usual_toolkit]
