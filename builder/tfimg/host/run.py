@@ -37,7 +37,7 @@ Troubleshooting, Shared memory)."""
 CACHE_VOLUME, CACHE_FOLDER = "tfimg-cuda-cache", "/var/tmp"  # noqa: S108 - a new volume there is for every user
 CUDA_CACHE_BYTES = 4 << 30
 """The largest cache of compiled PTX that CUDA takes; without the variable it has 1 GiB (CUDA programming guide, CUDA
-environment variables). Measured on the PTX of TensorFlow 2.21: see docs/how-to/nvidia-gpus.md."""
+environment variables)."""
 
 CUDA_CACHE = (
     *("--volume", f"{CACHE_VOLUME}:{CACHE_FOLDER}"),
