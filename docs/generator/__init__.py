@@ -29,6 +29,7 @@ from generator import (
     limits,
     matrix,
     navigation,
+    newer_gpus,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "limits": limits.limits,
     "api": library.api,
     "matrix": matrix.matrix,
+    "newer-gpus": newer_gpus.newer_gpus,
+    "gpu-reports": newer_gpus.gpu_reports,
     "benchmark": benchmarks.benchmark,
     "packages": benchmarks.packages,
     "dates": feed.dates,

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 PROFILES = ("smoke", "standard", "full")
 """From seconds to minutes; each has the checks of those before it."""
 
+_LATER = frozenset({"fixed", "ptx_targets"})
+"""Facts that an image's own file need not have."""
 _OPTIONAL = frozenset(
-    {"identifier", "cuda", "cudnn", "libtpu", "level", "packages", "user", "removed", "variant", "fixed"}
+    {"identifier", "cuda", "cudnn", "libtpu", "level", "packages", "user", "removed", "variant", *_LATER}
 )
 _MAPPINGS = frozenset({"packages", "waived"})
-_LISTS = frozenset({"architectures", "removed", "fixed"})
-_LATER = frozenset({"fixed"})
-"""Facts that an image's own file does not have."""
+_LISTS = frozenset({"architectures", "removed", "fixed", "ptx_targets"})
 _ALLOWED = {
     "device": ("cpu", "gpu", "tpu"),
     "level": ("linked", "validated", None),
@@ -42,7 +42,8 @@ class Facts:
     checks that the image does without to the reason. `removed` are patterns of the files of packages that the image's
     recipe removes, as RECORD writes their paths. `variant` is what the image has above TensorFlow, such as jupyter.
     `fixed` are the packages that must have the locked version in an image that was made of another: those that its
-    constraints name; None: all.
+    constraints name; None: all. `ptx_targets` are GPUs without code in the wheel, such as sm_120, for which the image's
+    ptxas compiles its PTX.
     """
 
     identifier: str | None = None
@@ -60,6 +61,7 @@ class Facts:
     removed: Sequence[str] | None = None
     variant: str | None = None
     fixed: Sequence[str] | None = None
+    ptx_targets: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -30,7 +30,10 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Image:
-    """One image of the matrix; `gpu` is the row's `gpu` as the file has it, `floor` its toolkit's driver."""
+    """One image of the matrix; `gpu` is the row's `gpu` as the file has it, `floor` its toolkit's driver.
+
+    Another toolkit's libraries and reports stand in the place of the row's; `usual` is whether it is the row's own.
+    """
 
     identifier: str
     tensorflow: str
@@ -40,6 +43,8 @@ class Image:
     default: bool
     gpu: Mapping[str, Any] | None
     floor: str | None
+    cuda: str | None = None
+    usual: bool = True
 
     def __hash__(self) -> int:
         return hash(self.identifier)
@@ -65,16 +70,30 @@ def every_image() -> Iterator[Image]:
                     tpu = release.get("tpu") or {"unavailable": "there is none"}
                     if platform in release.get("missing", {}) or (device == "tpu" and "unavailable" in tpu):
                         continue
-                    gpu = row["gpu"] if device == "gpu" else None
-                    variant = f"cuda{gpu['cuda']}" if gpu else device
                     suffix = "-arm64" if platform == "linux/arm64" else ""
-                    for python in wheels["pythons"]:
+                    for python, (cuda, gpu) in product(wheels["pythons"], toolkits(row, device)):
                         if python not in row.get("blocked", {}):
+                            variant = f"cuda{cuda}" if gpu else device
                             yield Image(
                                 f"{release['version']}-{variant}-py{python}{suffix}",
                                 release["version"], python, device, platform, python == row["default_python"], gpu,
                                 MATRIX["toolkits"][gpu["libraries"]["toolkit"]]["driver"] if gpu else None,
+                                cuda, gpu is None or cuda == gpu["cuda"],
                             )  # fmt: skip
+
+
+def toolkits(row: Mapping[str, Any], device: str) -> Iterator[tuple[str | None, Mapping[str, Any] | None]]:
+    """List the CUDA and the facts of a row's images for GPUs; for another device there is one without."""
+    if device != "gpu":
+        yield None, None
+        return
+    gpu = row["gpu"]
+    yield gpu["cuda"], gpu
+    for other in gpu.get("other_toolkits", ()):
+        yield (
+            other["libraries"]["toolkit"],
+            {**gpu, "reports": other.get("reports", {}), "libraries": other["libraries"]},
+        )
 
 
 IMAGES = tuple(every_image())
@@ -164,7 +183,7 @@ def conditions(requested: Requested) -> dict[str, Meets]:
         "--python": lambda text: lambda image: meets_version(text, image.python),
         "--device": lambda text: lambda image: image.device == text,
         "--platform": lambda text: lambda image: image.platform == text,
-        "--cuda": lambda text: lambda image: bool(image.gpu and meets_version(text, image.gpu["cuda"])),
+        "--cuda": lambda text: lambda image: bool(image.cuda and meets_version(text, image.cuda)),
         "--cudnn": lambda text: (
             lambda image: bool(image.gpu and meets_version(text, image.gpu["libraries"]["cudnn"], exact=4))
         ),
@@ -181,10 +200,12 @@ def meetable(options: Requested) -> bool:
 
 
 def answer(requested: Requested) -> str | None:
-    """Return the image that a request means: newest release, then the row's Python, then the newest Python."""
+    """Return the image that a request means: newest release, usual toolkit, the row's Python, then newest Python."""
     wanted = conditions(implied(requested)).values()
     met = [image for image in IMAGES if all(meets(image) for meets in wanted)]
-    best = max(met, key=lambda one: (numbers(one.tensorflow), one.default, numbers(one.python)), default=None)
+    best = max(
+        met, key=lambda one: (numbers(one.tensorflow), one.usual, one.default, numbers(one.python)), default=None
+    )
     return best.identifier if best else None
 
 

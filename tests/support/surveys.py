@@ -20,7 +20,8 @@ def matching_survey(matrix: Matrix) -> IndexSurvey:
     )
     pins: dict[str, set[Version]] = {"libtpu": set()}
     for row in matrix.rows:
-        for name, version in list_libraries(matrix, row.gpu) if row.gpu else ():
+        every = (pin for _, gpu in (row.gpu.toolkits if row.gpu else ()) for pin in list_libraries(matrix, gpu))
+        for name, version in every:
             pins.setdefault(name, set()).add(Version(version))
         for release in row.tensorflow:
             if release.tpu and not release.tpu.unavailable:
@@ -68,8 +69,9 @@ def _wheel(package: str, release: Release, python: str, platform: Platform) -> T
 def _and_cuda(matrix: Matrix, row: Row) -> Iterator[str]:
     # Releases before 2.14 have no such extra.
     if row.gpu and Version(row.tensorflow[0].version) >= Version("2.14"):
+        relation = ">=" if row.gpu.other_toolkits else "=="
         for name, version in list_libraries(matrix, row.gpu):
-            yield f'{name}=={version}; extra == "and-cuda"'
+            yield f'{name}{relation}{version}; extra == "and-cuda"'
 
 
 def _build(row: Row) -> dict[str, Any]:

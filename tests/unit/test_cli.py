@@ -49,7 +49,7 @@ def test_resolve_says_everything_about_an_image(tfimg: CliRunner, workspace: Wor
 def test_resolve_explains_its_choice_on_request(tfimg: CliRunner) -> None:
     ended = tfimg("resolve", "--tf", "2.15", "--gpu", "H100", "--explain", "--json")
     first, *_, last = ended.json["explanation"]
-    assert first == "The matrix has 258 images."
+    assert first == "The matrix has 267 images."
     assert last == "Python 3.11 is the row's default among 3.9, 3.10, 3.11."
     assert ended.json["notes"] == [
         "TensorFlow 2.15.1 has no code for sm_90: driver 535.54.03 or newer is needed, and it compiles the kernels at "
@@ -386,7 +386,7 @@ CLASHES = [
     (["resolve", "--tf", "2.15", "--cudnn", "9"], 4, "UnavailableCudnn"),
     (["resolve", "--tf", "2.11.1", "--platform", "arm64"], 4, "UnavailablePlatform"),
     (["resolve", "--tf", "2.15", "--driver", "470.57"], 4, "UnavailableDriver"),
-    (["resolve", "--gpu", "B200"], 4, "UnavailableGpu"),
+    (["resolve", "--gpu", "B300"], 4, "UnavailableGpu"),
     (["build", "--tf", "2.9"], 4, "UnknownTensorFlow"),
     (["plan", "--tf", "2.15", "--python", "3.12"], 4, "UnavailablePython"),
 ]

@@ -99,9 +99,9 @@ def test_requirements_of_the_wheel_come_before_the_toolkit(matrix: Matrix, tmp_p
     assert libraries["nvidia-cuda-runtime-cu12"] == "12.5.82", "the toolkit's, which the wheel accepts"
 
 
-@pytest.mark.parametrize(("cuda", "toolkit"), [("12.1", "12.2"), ("12.4", "12.5"), ("12.8", "12.5"), ("11.6", "11.8")])
+@pytest.mark.parametrize(("cuda", "toolkit"), [("12.1", "12.2"), ("12.4", "12.5"), ("12.8", "12.9"), ("11.6", "11.8")])
 def test_the_toolkit_is_the_next_of_the_same_major(cuda: str, toolkit: str, matrix: Matrix, gpu: WheelFacts) -> None:
-    cudnn = {"12.2": "8.9", "12.5": "9", "11.8": "8.6"}[toolkit]
+    cudnn = {"12.2": "8.9", "12.5": "9", "12.9": "9", "11.8": "8.6"}[toolkit]
     spec = make(matrix, replace(gpu, cuda=cuda, cudnn=cudnn, requires=()))
     assert spec.gpu is not None
     assert (spec.gpu.cuda, spec.gpu.libraries.toolkit) == (cuda, toolkit)

@@ -168,6 +168,10 @@ def test_a_job_that_fails_is_queued_again_three_times(run: Callable[..., Ran]) -
     assert "--kill-on-bad-exit=1" in words, "a worker that fails takes its peers with it"
 
 
+CACHE = ("env", "CUDA_CACHE_PATH=/checkpoints/.cuda-cache", "CUDA_CACHE_MAXSIZE=4294967296")
+"""Of a worker with GPUs and a volume: what the driver compiles stays there."""
+
+
 def test_charliecloud_unpacks_the_digest_once(run: Callable[..., Ran], tmp_path: Path) -> None:
     images = tmp_path / "images of ann"
     text = render_slurm(replace(ONE, gpus=1, checkpoints="/shared/a b"), "charliecloud")
@@ -184,7 +188,7 @@ def test_charliecloud_unpacks_the_digest_once(run: Callable[..., Ran], tmp_path:
     start = words.index("ch-run")
     assert words[start : words.index("tfimg-cluster")] == [
         "ch-run", "--private-tmp", "--env-no-expand", "--set-env", "--set-env=HOME=/tmp",
-        "--bind=/shared/a b:/checkpoints", unpacked, "--",
+        "--bind=/shared/a b:/checkpoints", unpacked, "--", *CACHE,
     ]  # fmt: skip
 
 
@@ -196,7 +200,7 @@ def test_apptainer_pulls_the_digest_once(run: Callable[..., Ran], tmp_path: Path
     ((words, _),) = ran.steps
     assert words[words.index("apptainer") : words.index("tfimg-cluster")] == [
         "apptainer", "exec", "--contain", "--no-eval", "--nv", "--bind", "/shared/a b:/checkpoints",
-        f"{tmp_path}/{HEX}.sif",
+        f"{tmp_path}/{HEX}.sif", *CACHE,
     ]  # fmt: skip
 
 

@@ -176,7 +176,7 @@ def test_a_driver_below_the_floor_is_too_old(plan: Plan) -> None:
 
 
 def test_a_gpu_that_the_wheel_has_no_code_for_is_refused_with_reports_of_failures(plan: Plan) -> None:
-    (lack,) = plan(GPU, with_gpus(B200, driver="570.86.10"), NVIDIA).missing
+    (lack,) = plan("2.19.1-cuda12.5-py3.11", with_gpus(B200, driver="570.86.10"), NVIDIA).missing
     assert isinstance(lack, UnavailableGpu)
     assert "no code for this machine's NVIDIA B200 (sm_100): no wheel up to 2.21 has code for Blackwell" in str(lack)
     (lack,) = plan("2.20.0-cuda12.5-py3.11", with_gpus(RTX_5090, driver="580.82.09"), NVIDIA).missing
@@ -185,12 +185,36 @@ def test_a_gpu_that_the_wheel_has_no_code_for_is_refused_with_reports_of_failure
 
 
 def test_a_gpu_of_which_reports_differ_is_unproven_and_not_refused(plan: Plan) -> None:
-    planned = plan("2.21.0-cuda12.5-py3.11", with_gpus(RTX_5090, driver="580.82.09"), NVIDIA)
+    planned = plan("2.21.0-cuda12.9-py3.11", with_gpus(RTX_5090, driver="580.82.09"), NVIDIA)
     assert planned.missing == ()
     assert "no code for NVIDIA GeForce RTX 5090 (sm_120), only PTX" in planned.notes[0]
-    assert "whether it runs is unproven: nightly builds" in planned.notes[0]
-    (lack,) = plan("2.21.0-cuda12.5-py3.11", with_gpus(RTX_5090, driver="560.35.03"), NVIDIA).missing
+    assert "whether it runs is unproven: there is no report of it" in planned.notes[0]
+    (lack,) = plan("2.21.0-cuda12.9-py3.11", with_gpus(RTX_5090, driver="560.35.03"), NVIDIA).missing
     assert "needs NVIDIA driver 570 or newer" in str(lack)
+
+
+CACHE = "--volume tfimg-cuda-cache:/var/tmp --env CUDA_CACHE_PATH=/var/tmp/cuda --env CUDA_CACHE_MAXSIZE=4294967296"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "has_cache"),
+    [
+        ({}, True),
+        ({"no_gpu": True}, False),
+        ({"options": ("-e", "CUDA_CACHE_PATH=/work/.cuda")}, False),
+        ({"options": ("--env=CUDA_CACHE_PATH",)}, False),
+        ({"options": ("--volume", "/scratch:/var/tmp")}, False),
+    ],
+    ids=["no code", "no GPU", "a folder of the user", "a variable of the machine", "the place is taken"],
+)
+def test_what_the_driver_compiles_is_kept_in_a_volume(plan: Plan, wishes: dict[str, Any], has_cache: bool) -> None:
+    host = with_gpus(RTX_5090, driver="580.82.09")
+    assert (CACHE in line(plan("2.21.0-cuda12.9-py3.11", host, NVIDIA, **wishes))) == has_cache
+
+
+def test_an_image_with_code_for_the_gpu_needs_no_cache(plan: Plan) -> None:
+    assert "CUDA_CACHE" not in line(plan(GPU, with_gpus(T4), NVIDIA))
+    assert CACHE in line(plan(GPU, with_gpus(H100), NVIDIA)), "2.15 has no code for it"
 
 
 def test_ptx_is_a_note(plan: Plan) -> None:

@@ -67,7 +67,7 @@ def test_the_answer_is_that_of_resolve_with_the_host_s_driver_and_gpu(ask: Ask) 
     assert found.spec.identifier == "2.15.1-cuda12.2-py3.10"
     assert found.kinds == (GpuGroup(name="NVIDIA H100 80GB HBM3", count=8, asked="H100", capability="sm_90"),)
     assert [line.partition(":")[0] for line in found.explanation] == [
-        "The matrix has 258 images.", "--tf 2.15", "--device gpu (as --gpu and --driver imply)",
+        "The matrix has 267 images.", "--tf 2.15", "--device gpu (as --gpu and --driver imply)",
         "--platform linux/amd64 (the default)", "--gpu H100", "--driver 535.161.08", "--python 3.10",
         "TensorFlow 2.15.1 is the newest of 2.15.0, 2.15.0.post1, 2.15.1.",
     ]  # fmt: skip
@@ -148,9 +148,9 @@ def test_an_image_for_all_gpus_of_the_host(ask: Ask) -> None:
     found = ask(smi("Tesla M40", "NVIDIA L4", "NVIDIA L4", driver="550.54.15"))
     assert found.spec.identifier == "2.16.2-cuda12.3-py3.11"
     assert found.explanation == (
-        "The matrix has 258 images.",
+        "The matrix has 267 images.",
         "Tesla M40 (sm_52) with this driver: 52 meet the request.",
-        "2 NVIDIA L4 (sm_89) with this driver: 85 meet the request.",
+        "2 NVIDIA L4 (sm_89) with this driver: 94 meet the request.",
         "All of them together: 52 left.",
         "TensorFlow 2.16.2 is the newest of 2.10.0 to 2.16.2.",
         "Python 3.11 is the row's default among 3.9, 3.10, 3.11, 3.12.",
@@ -163,12 +163,12 @@ def test_an_image_for_all_gpus_of_the_host(ask: Ask) -> None:
 
 def test_the_gpu_that_prevents_an_image_is_named(ask: Ask) -> None:
     with pytest.raises(UnavailableGpu) as caught:
-        ask(smi("Tesla T4", "NVIDIA B200", driver="580.82.09"))
+        ask(smi("Tesla T4", "NVIDIA B300", driver="580.82.09"))
     first, *reasons, last = str(caught.value).split("\n")
     assert first == (
-        "No image meets the request on every GPU of this host (Tesla T4 (sm_75), NVIDIA B200 (sm_100)); "
-        "only NVIDIA B200 (sm_100) prevents it: No image meets --gpu B200: "
-        "no wheel of TensorFlow has code for B200 (sm_100)."
+        "No image meets the request on every GPU of this host (Tesla T4 (sm_75), NVIDIA B300 (sm_103)); "
+        "only NVIDIA B300 (sm_103) prevents it: No image meets --gpu B300: "
+        "no wheel of TensorFlow has code for B300 (sm_103)."
     )
     assert reasons[-1] == (
         "  no wheel up to 2.21 has code for Blackwell; PTX is reported to fail with CUDA_ERROR_INVALID_PTX or "
@@ -178,20 +178,20 @@ def test_the_gpu_that_prevents_an_image_is_named(ask: Ask) -> None:
         f"Without it, {LATEST} meets the request: use --gpu T4, and keep that GPU out of containers (`tfimg run "
         "--gpus` takes the numbers of the others)."
     )
-    assert caught.value.details["odd_one_out"] == "NVIDIA B200"
+    assert caught.value.details["odd_one_out"] == "NVIDIA B300"
 
 
 def test_gpus_that_all_fail_are_reported_as_one(ask: Ask) -> None:
-    with pytest.raises(UnavailableGpu, match=r"^No image meets --gpu B200:"):
-        ask(smi("NVIDIA B200", "NVIDIA GB300", driver="580.82.09"))
+    with pytest.raises(UnavailableGpu, match=r"^No image meets --gpu B300:"):
+        ask(smi("NVIDIA B300", "NVIDIA GB300", driver="580.82.09"))
 
 
 def test_a_request_that_one_gpu_cannot_meet(ask: Ask) -> None:
-    names = ("Tesla M40", "NVIDIA L4", "NVIDIA B200")
+    names = ("Tesla M40", "NVIDIA L4", "NVIDIA B300")
     message = r"^No image meets the request on every GPU of this host \(Tesla M40 \(sm_52\), NVIDIA L4 \(sm_89\)"
     with pytest.raises(UnavailableGpu, match=rf"{message}\); only Tesla M40 \(sm_52\) prevents it: "):
         ask(smi(*names[:2], driver="550.54.15"), tensorflow=">=2.17")
-    last = r", NVIDIA B200 \(sm_100\)\)\. `tfimg which --gpu NAME` answers for one of them\.$"
+    last = r", NVIDIA B300 \(sm_103\)\)\. `tfimg which --gpu NAME` answers for one of them\.$"
     with pytest.raises(UnavailableGpu, match=message + last):
         ask(smi(*names, driver="550.54.15"), tensorflow=">=2.17")
 
@@ -206,6 +206,8 @@ def test_a_refusal_names_the_nearest_that_works_and_has_the_minors_for_programs(
         "--tf 2.15 and --driver 470.256.02 clash: driver 470.256.02 is too old for images with TensorFlow 2.15.\n"
         "  with driver 470.256.02: TensorFlow 2.10.0 to 2.14.1\n"
         "  with TensorFlow 2.15: driver 525.60.13 or newer\n"
+        "  NVIDIA's forward compatibility (cuda-compat) may help this GPU, one of data centres, without a newer "
+        "driver\n"
         "What would work:\n"
         "  --tf 2.14 --gpu T4 --driver 470.256.02  (2.14.1-cuda11.8-py3.11)\n"
         "  --tf 2.15 --gpu T4  (2.15.1-cuda12.2-py3.11, any driver from 525.60.13 on)\n"
@@ -220,11 +222,11 @@ def test_a_refusal_names_the_nearest_that_works_and_has_the_minors_for_programs(
 @pytest.mark.parametrize("file", ["rtx5090-580.txt", "rtx5090-580.csv", "t4-and-rtx5090-580.txt"])
 def test_where_reports_differ_the_answer_is_unproven_and_no_refusal(file: str, ask: Ask) -> None:
     found = ask(file)
-    assert found.spec.identifier == LATEST
-    assert "whether it runs is unproven: nightly builds" in found.notes[0]
+    assert found.spec.identifier == LATEST.replace("cuda12.5", "cuda12.9"), "the toolkit that knows the GPU"
+    assert "whether it runs is unproven: there is no report of it" in found.notes[0]
     assert "(tensorflow/tensorflow#111958)" in found.notes[0]
     why = [one.why for one in found.minors if one.image]
-    assert why == ["unproven: no code for sm_120, only PTX; reports differ"]
+    assert why == ["unproven: no code for sm_120, only PTX; no proof that it runs"]
 
 
 def test_a_gpu_that_cannot_be_read_is_a_note(ask: Ask) -> None:
@@ -232,7 +234,8 @@ def test_a_gpu_that_cannot_be_read_is_a_note(ask: Ask) -> None:
 
 
 def test_nothing_runs_on_other_blackwell_or_beside_an_arm_processor(ask: Ask) -> None:
-    for file in ("b200-570.csv", "b200-610.txt", "gb10-580.csv", "gb10-580.txt"):
+    assert ask("b200-570.csv").spec.identifier == LATEST.replace("cuda12.5", "cuda12.9")
+    for file in ("gb10-580.csv", "gb10-580.txt"):
         with pytest.raises(ResolutionError, match=r"no wheel up to 2\.21 has code for Blackwell") as caught:
             ask(file)
         assert caught.value.exit_code == 4
@@ -265,7 +268,7 @@ def test_the_machine_itself_is_read_unless_another_is_named_whole(
 
 def test_what_is_unproven_is_neither_yes_nor_no(command: CliRunner) -> None:
     lines = command("--nvidia-smi", str(FOLDER / "rtx5090-580.txt")).succeeded().lines
-    assert lines[-12] == "2.21 ? unproven: no code for sm_120, only PTX; reports differ"
+    assert lines[-12] == "2.21 ? unproven: no code for sm_120, only PTX; no proof that it runs"
     assert lines[-11].startswith("2.20 no does not run on RTX 5090 (sm_120): ")
 
 
@@ -333,7 +336,7 @@ def test_half_of_another_machine_gets_what_is_missing_and_what_answers_without_i
 
 
 @pytest.mark.parametrize(
-    ("file", "code"), [("failed.txt", 14), ("rocm.txt", 2), ("b200-610.txt", 4), ("there is none", 2), (".", 2)]
+    ("file", "code"), [("failed.txt", 14), ("rocm.txt", 2), ("gb10-580.txt", 4), ("there is none", 2), (".", 2)]
 )
 def test_a_failure_has_its_code(file: str, code: int, command: CliRunner) -> None:
     ended = command("--nvidia-smi", str(FOLDER / file))

@@ -144,14 +144,19 @@ def test_reports_about_ptx_name_their_source(matrix: Matrix) -> None:
 
 
 def test_each_release_states_what_is_reported_of_consumer_blackwell(matrix: Matrix) -> None:
-    modes = {
-        release.version: mode
+    every = [
+        (release.version, cuda, gpu)
         for row in matrix.rows
         for release in row.tensorflow
-        if row.gpu and (mode := find_execution_mode(matrix, row.gpu, "sm_120"))
-    }
-    assert modes == {"2.21.0": "unproven"}
-    reported = [row.gpu.reports["sm_120"] for row in matrix.rows if row.gpu and row.gpu.reports]
-    assert [one.issue for one in reported] == [
-        f"tensorflow/tensorflow#{n}" for n in (101746, 90291, 97387, 101746, 111958)
+        for cuda, gpu in (row.gpu.toolkits if row.gpu else ())
     ]
+    for capability in ("sm_100", "sm_120"):
+        modes = {(version, cuda): find_execution_mode(matrix, gpu, capability) for version, cuda, gpu in every}
+        assert {name: mode for name, mode in modes.items() if mode} == {("2.21.0", "12.9"): "unproven"}
+    issues = {version: gpu.reports["sm_120"].issue for version, cuda, gpu in every if gpu.reports and cuda < "12.9"}
+    assert {version: (issue or "").partition("#")[2] for version, issue in issues.items()} == {
+        **dict.fromkeys(("2.16.1", "2.16.2", "2.20.0"), "101746"),
+        **dict.fromkeys(("2.18.0", "2.18.1"), "90291"),
+        **dict.fromkeys(("2.19.0", "2.19.1"), "97387"),
+        "2.21.0": "145949",
+    }

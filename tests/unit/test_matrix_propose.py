@@ -224,7 +224,7 @@ def test_where_cuda_is_of_a_new_major_the_toolkit_stays_and_what_it_lacks_is_nam
     (line,) = [line for line in added(text, propose(text, found, "2.22.0")) if "libraries:" in line]
     known, _, marked = line.partition(" # confirm: ")
     assert known == '      libraries: {toolkit: "12.5", cudnn: "9.10.2.21", nccl: "2.27.7"}'
-    assert marked.startswith("the matrix has none, the index nvidia-cublas-cu13 ==12.5.3.2; ")
+    assert marked.startswith("the matrix has none, the index nvidia-cublas-cu13 >=12.5.3.2; ")
 
 
 def test_without_upload_days_those_of_the_previous_row_are_marked_for_confirmation(

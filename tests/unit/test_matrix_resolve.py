@@ -62,7 +62,7 @@ def test_the_order_of_the_matrix_does_not_matter(matrix: Matrix, specs: Sequence
 def test_every_identifier_is_reached_by_its_parts(matrix: Matrix, specs: Sequence[ImageSpec]) -> None:
     for spec in specs:
         parts = f"--tf {spec.tensorflow} --python {spec.python} --device {spec.device}"
-        cuda = f" --cuda {spec.gpu.cuda} --cudnn {spec.gpu.libraries.cudnn}" if spec.gpu else ""
+        cuda = f" --cuda {spec.cuda} --cudnn {spec.gpu.libraries.cudnn}" if spec.gpu else ""
         assert resolve(matrix, specs, parse_request(f"{parts} --platform {spec.platform}{cuda}")).spec == spec
 
 

@@ -127,3 +127,39 @@ def test_a_report_is_of_ptx_on_a_gpu_that_nothing_else_decides(
 ) -> None:
     change = (ARCHITECTURES, f"architectures: {architectures}\n      {REPORT % capability}")
     assert problems(change) == expected
+
+
+LIBRARIES = 'libraries: {toolkit: "12.2", cudnn: "8.9.4.25", nccl: "2.16.5"}'
+
+
+@pytest.mark.parametrize(
+    ("toolkits", "expected"),
+    [
+        (("12.2",), ["0].libraries.toolkit: the row already has images of CUDA 12.2"]),
+        (("12.9", "12.9"), ["1].libraries.toolkit: the row already has images of CUDA 12.9"]),
+        (("12.9",), []),
+        (("12.8",), ["0].libraries.toolkit: 12.8 has no entry under toolkits"]),
+        (
+            ("12.1",),
+            [
+                "0].libraries.toolkit: 12.1 has no entry under toolkits",
+                "0].libraries.toolkit: 12.1 is not a toolkit for CUDA 12.2",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_another_toolkit_is_known_newer_and_there_once(toolkits: tuple[str, ...], expected: list[str]) -> None:
+    others = ", ".join(f'{{reason: r, libraries: {{toolkit: "{one}", cudnn: "8.9.7"}}}}' for one in toolkits)
+    known = '\ntoolkits:\n  "12.9": {driver: "525.60.13", wheels: {nvidia-cublas-cu12: "12.9.1.4"}}\n'
+    found = problems((LIBRARIES, f"{LIBRARIES}\n      other_toolkits: [{others}]"), ("\ntoolkits:\n", known))
+    assert [one.removeprefix("rows[0].gpu.other_toolkits[") for one in found] == expected
+
+
+def test_a_report_of_a_user_is_of_a_known_gpu_and_of_the_past() -> None:
+    report = '{tensorflow: "2.15", gpu: G, capability: %s, result: fails, saw: s, reported: %s, issue: a/b#1}'
+    for sm, day, expected in (
+        ("sm_80", "2024-06-01", []),
+        ("sm_80", "2024-06-02", ["gpu_reports[0].reported: 2024-06-02 is in the future"]),
+        ("sm_99", "2024-06-01", ["gpu_reports[0].capability: sm_99 is not under gpus"]),
+    ):
+        assert problems(("\ntoolkits:\n", f"\ngpu_reports: [{report % (sm, day)}]\ntoolkits:\n")) == expected

@@ -103,8 +103,31 @@ def test_an_image_has_nvidia_s_wheels_of_its_cuda_major_with_exact_versions() ->
     assert (spec.driver, spec.newer) == ("525.60.13", ("certifi", "wrapt"))
 
 
+OTHER = """\
+      other_toolkits:
+        - reason: for new GPUs
+          libraries: {toolkit: "12.9", cudnn: "8.9.7.29"}
+          reports: {sm_120: {runs: unproven, reason: new}}
+"""
+
+
+def test_another_toolkit_is_a_further_image_and_changes_none() -> None:
+    line = '      libraries: {toolkit: "12.2", cudnn: "8.9.4.25", nccl: "2.16.5"}\n'
+    assert GOOD.count(line) == 1
+    toolkit = '\ntoolkits:\n  "12.9": {driver: "525.60.13", wheels: {nvidia-cublas-cu12: "12.9.1.4"}}\n'
+    text = GOOD.replace(line, line + OTHER).replace("\ntoolkits:\n", toolkit)
+    before, after = expand_matrix(small_matrix()), expand_matrix(small_matrix(text))
+    assert tuple(spec for spec in after if spec.is_usual_toolkit) == before
+    others = [spec for spec in after if not spec.is_usual_toolkit]
+    assert {spec.identifier.split("-")[1] for spec in others} == {"cuda12.9"}
+    assert others[0].libraries == (("nvidia-cublas-cu12", "12.9.1.4"), ("nvidia-cudnn-cu12", "8.9.7.29"))
+    assert others[0].gpu is not None
+    assert (others[0].gpu.cuda, set(others[0].gpu.reports)) == ("12.2", {"sm_120"}), "the wheel's CUDA, its own reports"
+
+
 def test_each_release_has_one_default_image_per_device_and_platform(specs: Sequence[ImageSpec]) -> None:
-    defaults = [(spec.tensorflow, spec.device, spec.platform) for spec in specs if spec.is_default_python]
+    usual = [spec for spec in specs if spec.is_usual_toolkit]
+    defaults = [(spec.tensorflow, spec.device, spec.platform) for spec in usual if spec.is_default_python]
     assert sorted(defaults) == sorted({(spec.tensorflow, spec.device, spec.platform) for spec in specs})
 
 

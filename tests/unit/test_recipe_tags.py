@@ -35,9 +35,23 @@ def test_each_minor_has_its_alias_on_each_device_and_platform_that_it_is_offered
 
 def test_latest_is_one_image_of_each_device_and_platform(specs: Sequence[ImageSpec]) -> None:
     latest = Counter(tag for spec in specs for tag in list_aliases(spec) if tag.startswith("latest"))
-    offered = {(spec.device, spec.platform) for spec in specs}
+    offered = {(spec.device, spec.platform, spec.is_usual_toolkit or spec.cuda) for spec in specs}
     assert set(latest.values()) == {1}
     assert len(latest) == len(offered)
+
+
+def test_another_toolkit_has_tags_of_its_own_and_moves_none_of_the_usual_one(
+    specs: Sequence[ImageSpec], named: Named
+) -> None:
+    assert list_aliases(named("2.21.0-cuda12.9-py3.11")) == (
+        "2.21.0-cuda12.9", "2.21-cuda12.9", "2.21-cuda12.9-py3.11", "latest-cuda12.9",
+    )  # fmt: skip
+    assert list_aliases(named("2.21.0-cuda12.5-py3.11")) == (
+        "2.21.0-gpu", "2.21-gpu", "2.21-gpu-py3.11", "latest-gpu",
+    )  # fmt: skip
+    others = [tag for spec in specs if not spec.is_usual_toolkit for tag in list_aliases(spec)]
+    assert others
+    assert [tag for tag in others if "cuda12.9" not in tag] == []
 
 
 def test_a_build_tag_differs_from_every_tag_of_an_image(specs: Sequence[ImageSpec]) -> None:

@@ -212,6 +212,26 @@ def test_a_missing_gate_and_no_architecture_to_assemble_for_are_not_green(answer
         compiler.ptxas(Facts(identifier="x", device="gpu", architectures=[]))
 
 
+REFUSAL = "ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'"
+
+
+def test_ptx_for_newer_gpus_is_measured_and_has_to_compile_where_the_image_claims_them(tmp_path: Path) -> None:
+    ptxas = tmp_path / "ptxas"
+    # Knows sm_100 and no sm_120; PTX is that of XLA, for the wheel's newest architecture.
+    ptxas.write_text(
+        "#!/bin/sh\ngrep -q '^.version 8.5' $2 && grep -q '^.target sm_90' $2 || exit 3\n"
+        f'case $1 in *sm_120) echo "{REFUSAL}" >&2; exit 1;; esac\nprintf code > $4\n'
+    )
+    ptxas.chmod(0o755)
+    architectures = ("sm_80", "compute_90")
+    measured = compiler._compile_ptx(str(ptxas), architectures, ("sm_100",))["compiled_ptx"]
+    assert measured["sm_100"] == len("code")
+    assert measured["sm_120"].endswith(REFUSAL), "of GPUs that the image does not claim, it is no failure"
+    with pytest.raises(CheckFailed, match=r"expected ptxas to compile PTX 8\.5 for sm_120, which this image is for"):
+        compiler._compile_ptx(str(ptxas), architectures, ("sm_120",))
+    assert compiler._compile_ptx(str(ptxas), ("sm_70", "compute_80"), ()) == {}, "PTX that is not asked of Blackwell"
+
+
 def find(facts: Facts, tried: list[str] | None = None, refuses: tuple[str, ...] = ()) -> dict[str, Any]:
     """What is found out about the ptxas that XLA finds; those that are refused do not work."""
 

@@ -53,7 +53,8 @@ class ImageFacts(documents.Document):
     def identifier(self) -> str:
         """The identifier of the image, without a variant."""
         release = self.tensorflow.replace("+", "_").replace("!", "_")
-        return CUSTOM_PREFIX + make_identifier(release, self.gpu or self.device, self.python, self.platform)
+        device = f"cuda{self.gpu.cuda}" if self.gpu else self.device
+        return CUSTOM_PREFIX + make_identifier(release, device, self.python, self.platform)
 
 
 def make_spec(matrix: schema.Matrix, facts: ImageFacts, wheel: CustomWheel) -> ImageSpec:
@@ -92,6 +93,7 @@ def make_spec(matrix: schema.Matrix, facts: ImageFacts, wheel: CustomWheel) -> I
         numpy=facts.numpy,
         keras=facts.keras,
         gpu=facts.gpu,
+        cuda=facts.gpu.cuda if facts.gpu else None,
         driver=toolkit.driver if toolkit else None,
         libraries=tuple(sorted(facts.libraries.items())),
         libtpu=None,
@@ -173,11 +175,11 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
     platform = "linux/arm64" if match["arm64"] else "linux/amd64"
     similar = [spec for spec in specs if spec.device == device and spec.platform == platform]
     if cuda:
-        similar = [spec for spec in similar if spec.gpu and spec.gpu.cuda.split(".")[0] == cuda.split(".")[0]]
+        similar = [spec for spec in similar if spec.cuda and spec.cuda.split(".")[0] == cuda.split(".")[0]]
 
     def nearness(spec: ImageSpec) -> tuple[bool, bool, bool, bool, Version]:
         release = Version(spec.tensorflow)
-        is_same_cuda = spec.gpu is None or spec.gpu.cuda == cuda
+        is_same_cuda = spec.cuda == cuda
         is_same_minor = release.release[:2] == version.release[:2]
         return is_same_cuda, is_same_minor, spec.python == match["python"], release <= version, release
 
@@ -191,6 +193,8 @@ def parse_custom_identifier(identifier: str, specs: Sequence[ImageSpec]) -> Imag
         is_newest_patch=False,
         is_newest=False,
         gpu=replace(nearest.gpu, cuda=str(cuda)) if nearest.gpu else None,
+        cuda=cuda,
+        is_usual_toolkit=True,
         support_ends=(),  # of another release or Python than this image's
         wheel=CustomWheel(file=Path(), sha256=""),
     )
@@ -321,7 +325,8 @@ def _make_gpu(
         )
     toolkit = next((name for name in known if Version(name) >= Version(cuda)), known[-1])
     gpus = [other.gpu for other in matrix.rows if other.gpu]
-    chosen = {candidate.libraries.cudnn for candidate in gpus if candidate.libraries.toolkit == toolkit}
+    every = (candidate.libraries for gpu in gpus for _, candidate in gpu.toolkits)
+    chosen = {libraries.cudnn for libraries in every if libraries.toolkit == toolkit}
     library = _pin(and_cuda.get(f"nvidia-cudnn-cu{major}"), chosen, cudnn)
     if library is None:
         raise errors.UnavailableCudnn(

@@ -68,7 +68,7 @@ def _list_services(workload: Workload) -> Iterator[tuple[str, dict[str, Any]]]:
     for role, names in hosts.items():
         resources = workload.resources_of(role)
         for number, name in enumerate(names):
-            variables = dict(workload.env)
+            variables = workload.variables_of(role)
             if workload.is_cluster:
                 variables |= {CLUSTER: format_cluster(hosts), TASK: f"{role}:{number}"}
             service = _service(workload, workload.program, variables)

@@ -226,7 +226,7 @@ def _container(
         "image": workload.image,
         # Not `command`, which would replace the image's entry point.
         "args": [escape_references(word) for word in workload.program],
-        **_variables({**workload.env, **variables}),
+        **_variables({**workload.variables_of(role), **variables}),
         "resources": _requests(workload, role),
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -86,7 +86,7 @@ def _directives(workload: Workload) -> str:
 def _setup(workload: Workload) -> Iterator[str]:
     yield "set -euo pipefail"
     # `env` runs in the container: the variables win over those of the image, and this script keeps its own.
-    variables = [f"{name}={value}" for name, value in workload.env.items()]
+    variables = [f"{name}={value}" for name, value in workload.variables_of("worker").items()]
     words = [*(["env", *variables] if variables else []), *workload.program]
     yield f"program=({' '.join(map(quote_word, words))})"
     if workload.ps:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from tfimg.core.errors import UsageError
 from tfimg.core.text import quote_value
+from tfimg.host.run import CUDA_CACHE_BYTES
 
 Role = Literal["chief", "worker", "ps"]
 
@@ -94,6 +95,16 @@ class Workload:
 
     def gpus_of(self, role: Role) -> int:
         return self.gpus if role == "worker" else 0
+
+    def variables_of(self, role: Role) -> dict[str, str]:
+        """Return the variables of the program: the user's, and where the driver keeps the PTX that it compiles.
+
+        It lies in the volume of --checkpoints, because another folder of a container ends with it.
+        """
+        if not (self.gpus_of(role) and self.checkpoints):
+            return dict(self.env)
+        cache = {"CUDA_CACHE_PATH": f"{CHECKPOINTS}/.cuda-cache", "CUDA_CACHE_MAXSIZE": str(CUDA_CACHE_BYTES)}
+        return {**cache, **self.env}
 
     def resources_of(self, role: Role) -> Resources:
         count = self.gpus_of(role)

@@ -227,7 +227,7 @@ def _check_gpus(request: DoctorRequest) -> Result:
     has_gpu = _has_gpu(request.host)
     spec = request.spec
     if not request.needs_gpu:
-        images = [one for one in request.specs if one.device == GPU and one.is_default_python]
+        images = [one for one in request.specs if one.device == GPU and one.is_default_python and one.is_usual_toolkit]
         spec = next((one for one in reversed(images) if one.platform == request.host.platform), None)
     if spec is None or not (request.needs_gpu or has_gpu):
         return "absent", "an NVIDIA GPU" if has_gpu else "no NVIDIA GPU in this machine", None

@@ -13,7 +13,16 @@ from pathlib import Path, PurePosixPath
 from tfimg.core.errors import EngineUnavailable, NoContainerToolkit, TfimgError, UsageError, WrongDevice
 from tfimg.core.text import quote_argument
 from tfimg.engine.interface import DeviceAccess, DeviceSupport
-from tfimg.host.survey import ALL_GPUS, TargetHost, check_gpu, check_tpu, choose_gpu_access, find_sibling, gpu_options
+from tfimg.host.survey import (
+    ALL_GPUS,
+    TargetHost,
+    check_gpu,
+    check_tpu,
+    choose_gpu_access,
+    compiles_ptx,
+    find_sibling,
+    gpu_options,
+)
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 from tfimg.matrix.spec import ImageSpec
 
@@ -24,6 +33,19 @@ NO_SELINUX = ("--security-opt", "label=disable")
 GPU_SHM = "1g"
 """Limits for NCCL, which uses shared and pinned memory; a container has 64 MB of the first by default (NCCL user guide,
 Troubleshooting, Shared memory)."""
+
+CACHE_VOLUME, CACHE_FOLDER = "tfimg-cuda-cache", "/var/tmp"  # noqa: S108 - a new volume there is for every user
+CUDA_CACHE_BYTES = 4 << 30
+"""The largest cache of compiled PTX that CUDA takes; without the variable it has 1 GiB (CUDA programming guide, CUDA
+environment variables)."""
+
+CUDA_CACHE = (
+    *("--volume", f"{CACHE_VOLUME}:{CACHE_FOLDER}"),
+    *("--env", f"CUDA_CACHE_PATH={CACHE_FOLDER}/cuda"),
+    *("--env", f"CUDA_CACHE_MAXSIZE={CUDA_CACHE_BYTES}"),
+)
+"""Keeps what the driver compiles at the first start. The engine gives a new volume the permissions of the image's
+folder, where each user may write, so that it serves any user and a root that is read-only."""
 
 NO_GPU = ("--env", "NVIDIA_VISIBLE_DEVICES=void")
 """Disables NVIDIA's runtime, which gives GPUs to every container if it is the engine's default (NVIDIA Container
@@ -278,8 +300,15 @@ def _gpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost)
         *(NO_SELINUX if target_host.toolkit.engine == "Podman" else ()),
         # An ordinary user may not raise the limit.
         *(() if target_host.toolkit.rootless else GPU_LIMITS),
+        *(CUDA_CACHE if not missing and _needs_cache(spec, options, gpus, target_host) else ()),
     )
     return _Settings(flags=flags, shm=GPU_SHM, notes=notes, missing=tuple(missing))
+
+
+def _needs_cache(spec: ImageSpec, options: RunOptions, gpus: Sequence[str], target_host: TargetHost) -> bool:
+    variables = {value.partition("=")[0] for value in options.list_values("--env", "-e")}
+    is_taken = any(mount.target == CACHE_FOLDER for mount in options.list_mounts())
+    return "CUDA_CACHE_PATH" not in variables and not is_taken and compiles_ptx(spec, gpus, target_host)
 
 
 def _tpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _Settings:

@@ -26,6 +26,7 @@ from tfimg.engine.machine import EMULATE
 from tfimg.host.nvidia_smi import HostGpu, NvidiaSmi, find_capability
 from tfimg.matrix.devices import CPU, Device
 from tfimg.matrix.gpus import (
+    describe_forward_compatibility,
     describe_ptx,
     explain_no_support,
     find_driver_floor,
@@ -194,6 +195,18 @@ def check_gpu(spec: ImageSpec, gpus: tuple[str, ...], target_host: TargetHost) -
     return (*notes, *(f"One GPU cannot run it: {error}" for error in errors), *smi.problems)
 
 
+def compiles_ptx(spec: ImageSpec, gpus: Sequence[str], target_host: TargetHost) -> bool:
+    """Return whether the driver of this machine compiles an image's PTX for one of the selected GPUs.
+
+    Raises `NoAccelerator` for a number that does not exist.
+    """
+    smi = target_host.host.smi
+    if isinstance(smi, NoAccelerator) or not target_host.toolkit.local or spec.gpu is None:
+        return False
+    found = (find_capability(target_host.matrix, gpu) for gpu in _select_gpus(smi, gpus))
+    return any(find_execution_mode(target_host.matrix, spec.gpu, sm) in ("ptx", "unproven") for sm in found if sm)
+
+
 def _select_gpus(smi: NvidiaSmi, selection: Sequence[str]) -> tuple[HostGpu, ...]:
     """Return the selected GPUs. Raises `NoAccelerator` for a number that does not exist."""
     # A MIG device has its GPU's number before the colon.
@@ -223,7 +236,8 @@ def _check_one_gpu(matrix: Matrix, spec: ImageSpec, driver: str, gpu: HostGpu) -
         request = f"`tfimg resolve --driver {quote_argument(driver)}{f' --gpu {sm}' if sm else ''}`"
         raise UnavailableDriver(
             f"{spec.identifier} needs NVIDIA driver {floor} or newer on {gpu.name}, and this machine's is {driver}.",
-            next_step=f"Install a newer driver and reboot, or use an image for this driver: {request}.",
+            next_step=f"Install a newer driver and reboot, or use an image for this driver: {request}."
+            + (f" Or: {other}." if (other := describe_forward_compatibility(matrix, gpu.name)) else ""),
         )
     if sm is None:
         yield f"{gpu.name} is not in the matrix, and its driver does not report its compute capability: it may not run."

@@ -39,7 +39,7 @@ class MinorFit:
 
     @property
     def verdict(self) -> str:
-        """`yes`, `no`, or `?` where reports differ."""
+        """`yes`, `no`, or `?` where nothing proves it."""
         if self.image is None:
             return "no"
         return "?" if self.why.startswith(UNPROVEN) else "yes"
@@ -216,7 +216,7 @@ def _fit_minor(
 def _describe_code(matrix: Matrix, spec: ImageSpec, groups: Sequence[GpuGroup]) -> str:
     modes = {one.capability: find_execution_mode(matrix, spec.gpu, one.capability) for one in groups if spec.gpu}
     if unproven := [sm for sm, mode in modes.items() if mode == "unproven"]:
-        return f"{UNPROVEN}: no code for {', '.join(unproven)}, only PTX; reports differ"
+        return f"{UNPROVEN}: no code for {', '.join(unproven)}, only PTX; no proof that it runs"
     if ptx := [sm for sm, mode in modes.items() if mode == "ptx"]:
         return f"no code for {', '.join(ptx)}, only PTX: slow first start"
     return "code for the GPU"

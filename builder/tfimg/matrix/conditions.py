@@ -16,7 +16,14 @@ from tfimg.core import errors
 from tfimg.core.text import quote_argument
 from tfimg.matrix import schema
 from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
-from tfimg.matrix.gpus import find_driver_floor, find_execution_mode, find_gpu, is_arm64_gpu, parse_capability
+from tfimg.matrix.gpus import (
+    describe_forward_compatibility,
+    find_driver_floor,
+    find_execution_mode,
+    find_gpu,
+    is_arm64_gpu,
+    parse_capability,
+)
 from tfimg.matrix.spec import EXTRA_SUFFIX, ImageSpec, with_variant
 
 PLATFORM_NAMES: Mapping[str, schema.Platform] = {
@@ -170,7 +177,8 @@ class Condition:
             return value
         if spec.gpu is None:
             return None
-        return {"--cuda": spec.gpu.cuda, "--cudnn": spec.gpu.libraries.cudnn, "--gpu": f"rows[{spec.row}]"}[self.option]
+        toolkit = f"rows[{spec.row}] {spec.cuda}"
+        return {"--cuda": spec.cuda, "--cudnn": spec.gpu.libraries.cudnn, "--gpu": toolkit}[self.option]
 
     def is_met_by(self, spec: ImageSpec) -> bool:
         value = self.value(spec)
@@ -204,7 +212,10 @@ class Condition:
 
     def path(self, spec: ImageSpec) -> str:
         """Return where the matrix states the value of an image."""
-        return f"rows[{spec.row}].{self.criterion.path.format(platform=spec.platform)}"
+        stated = self.criterion.path.format(platform=spec.platform)
+        if not spec.is_usual_toolkit and self.option in ("--cuda", "--cudnn", "--driver"):
+            stated = "gpu.other_toolkits"
+        return f"rows[{spec.row}].{stated}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -266,7 +277,7 @@ def list_conditions(matrix: schema.Matrix, request: Request) -> Iterator[Conditi
         capability = find_gpu(matrix, request.gpu)
         yield _gpu(matrix, request.gpu, capability)
     if request.driver is not None:
-        yield _driver(matrix, request.driver, capability)
+        yield _driver(matrix, request.driver, capability, request.gpu or "")
     if request.python is not None:
         condition = _version_condition("--python", request.python)
         minors = re.sub(r"([0-9]+\.[0-9]+)(?!\.\*)[^\s,0-9][^\s,]*", r"\1", request.python)
@@ -307,7 +318,12 @@ def _platform(matrix: schema.Matrix, request: Request) -> Condition:
 
 
 def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
-    gpus = {f"rows[{number}]": row.gpu for number, row in enumerate(matrix.rows) if row.gpu}
+    gpus = {
+        f"rows[{number}] {cuda}": gpu
+        for number, row in enumerate(matrix.rows)
+        if row.gpu
+        for cuda, gpu in row.gpu.toolkits
+    }
     remark = None
     if parse_capability(capability) >= parse_capability(matrix.ptx.below):
         remark = f"{matrix.ptx.reason} ({matrix.ptx.issue}; matrix.yaml: ptx)"
@@ -316,11 +332,11 @@ def _gpu(matrix: schema.Matrix, name: str, capability: str) -> Condition:
             f"TensorFlow's wheels for Arm processors, such as that of {name}, are for the CPU (matrix.yaml: arm64_gpus)"
         )
     description = f"GPU {capability if name == capability else f'{name} ({capability})'}"
-    accepts = cache(lambda row: find_execution_mode(matrix, gpus[row], capability) is not None)
+    accepts = cache(lambda toolkit: find_execution_mode(matrix, gpus[toolkit], capability) is not None)
     return Condition("--gpu", name, description, accepts, remark=remark)
 
 
-def _driver(matrix: schema.Matrix, text: str, capability: str | None) -> Condition:
+def _driver(matrix: schema.Matrix, text: str, capability: str | None, gpu: str) -> Condition:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", text):
         raise errors.UsageError(
             f"--driver {text!r} is not the version of a driver.",
@@ -334,16 +350,24 @@ def _driver(matrix: schema.Matrix, text: str, capability: str | None) -> Conditi
                 next_step="Write the whole version, as nvidia-smi shows it.",
             )
     version, description = parse_version(text), f"driver {text}"
-    condition = Condition("--driver", text, description, lambda lowest: version >= parse_version(lowest))
+    support = matrix.gpu_drivers.get(capability or "", schema.GpuDriver())
+    below = support.below
+    is_too_new = below is not None and version >= parse_version(below)
+    condition = Condition(
+        option="--driver",
+        text=text,
+        description=description,
+        accepts=lambda lowest: version >= parse_version(lowest),
+        remark=None if is_too_new else describe_forward_compatibility(matrix, gpu),
+    )
     if capability is None:
         return condition
-    support = matrix.gpu_drivers.get(capability, schema.GpuDriver())
-    below = support.below
     return _DriverOfGpu(
         option="--driver",
         text=text,
         description=description,
-        accepts=lambda lowest: condition.accepts(lowest) and not (below and condition.accepts(below)),
+        accepts=lambda lowest: condition.accepts(lowest) and not is_too_new,
+        remark=condition.remark,
         matrix=matrix,
         capability=capability,
         support=support,
@@ -356,9 +380,9 @@ _ABBREVIATION = re.compile(
 )
 
 
-def preference_key(spec: ImageSpec) -> tuple[Version, bool, Version]:
-    """Return the sort key of images: newest TensorFlow, then default Python, then newest Python."""
-    return parse_version(spec.tensorflow), spec.is_default_python, parse_version(spec.python)
+def preference_key(spec: ImageSpec) -> tuple[Version, bool, bool, Version]:
+    """Return the sort key of images: newest TensorFlow, usual toolkit, default Python, newest Python."""
+    return parse_version(spec.tensorflow), spec.is_usual_toolkit, spec.is_default_python, parse_version(spec.python)
 
 
 MAX_PATTERN = 200  # characters; identifiers have 40. Python takes n² steps for n brackets that nothing closes
@@ -431,19 +455,19 @@ def find_spec(specs: Sequence[ImageSpec], name: str) -> ImageSpec | None:
     """Return the image of an identifier or abbreviation: newest release, default Python, linux/amd64.
 
     Release and CUDA may end after any number: `2.18-cuda12`, `2.18-gpu`, `2.15.1-cpu-py3.9`; without a device it is for
-    CPUs, as for tags. None without a match.
+    CPUs, as for tags. Without a minor of CUDA it has the usual toolkit. None without a match.
     """
     exact = next((spec for spec in specs if spec.identifier == name), None)
     abbreviation = _ABBREVIATION.fullmatch(name)
     if exact or not abbreviation:
         return exact
-    matches = [spec for spec in specs if _matches(spec, **abbreviation.groupdict())]
-    return matches[-1] if matches else None  # oldest release first
+    matches = (spec for spec in specs if _matches(spec, **abbreviation.groupdict()))
+    return max(matches, key=preference_key, default=None)
 
 
 def _matches(spec: ImageSpec, release: str, device: str | None, cuda: str | None, python: str | None) -> bool:
     if device == "cuda":
-        is_variant = spec.gpu is not None and (not cuda or schema.has_version_prefix(spec.gpu.cuda, cuda))
+        is_variant = spec.cuda is not None and (not cuda or schema.has_version_prefix(spec.cuda, cuda))
     else:
         is_variant = spec.device == (device or CPU)
     return (

@@ -11,7 +11,9 @@ from tfimg.core.errors import UsageError
 from tfimg.matrix.schema import Gpu, GpuDriver, Matrix
 from tfimg.matrix.spec import ImageSpec
 
-ExecutionMode = Literal["code", "ptx", "unproven"]  # how a wheel runs on a GPU; unproven: with PTX, and reports differ
+ExecutionMode = Literal[
+    "code", "ptx", "unproven"
+]  # how a wheel runs on a GPU; unproven: with PTX, and nothing shows it
 
 
 def parse_capability(name: str) -> tuple[int, int]:
@@ -75,6 +77,13 @@ def find_gpu_name(matrix: Matrix, text: str) -> str | None:
 
 def is_arm64_gpu(matrix: Matrix, text: str) -> bool:
     return _match(matrix.arm64_gpus, text) is not None
+
+
+def describe_forward_compatibility(matrix: Matrix, text: str) -> str | None:
+    """Return what may help on a GPU whose driver is too old; None where it does not work, as on GeForce."""
+    if _match(matrix.data_center_gpus, text) is None:
+        return None
+    return "NVIDIA's forward compatibility (cuda-compat) may help this GPU, one of data centres, without a newer driver"
 
 
 def find_capabilities(matrix: Matrix, beginning: str) -> set[str]:

@@ -85,7 +85,7 @@ def nearest_requests(
 
 def _alternative(spec: ImageSpec, conditions: Sequence[Condition]) -> _Alternative:
     unmet = [condition for condition in conditions if not condition.is_met_by(spec)]
-    release, is_default_python, _ = preference_key(spec)
+    release, is_usual_toolkit, is_default_python, _ = preference_key(spec)
     cost = sum(condition.criterion.cost for condition in unmet)
     # In minors; a major counts a hundred. An update of the driver reaches the newest image.
     difference = 0
@@ -94,7 +94,7 @@ def _alternative(spec: ImageSpec, conditions: Sequence[Condition]) -> _Alternati
         if condition.option != "--driver" and requested and found and found[0].isdigit():
             difference += abs(_number(requested) - _number(found))
     newest_first = tuple(-part for part in (*release.release, release.post or 0))
-    distance = cost, difference, (*newest_first, -is_default_python, -_number(spec.python))
+    distance = cost, difference, (*newest_first, -is_usual_toolkit, -is_default_python, -_number(spec.python))
     relaxed = frozenset(condition.option for condition in unmet)
     return _Alternative(spec=spec, values=_request(spec, conditions), relaxed=relaxed, distance=distance)
 

@@ -20,6 +20,13 @@ def _gpus(matrix: Matrix) -> Iterator[tuple[str, Gpu]]:
     return ((f"rows[{i}].gpu", row.gpu) for i, row in enumerate(matrix.rows) if row.gpu)
 
 
+def _toolkits(matrix: Matrix) -> Iterator[tuple[str, Gpu]]:
+    """Yield the facts of each row's GPU images once for each of its toolkits, with the path of the toolkit."""
+    for where, gpu in _gpus(matrix):
+        for j, (_, facts) in enumerate(gpu.toolkits):
+            yield f"{where}.other_toolkits[{j - 1}]" if j else where, facts
+
+
 def releases_are_in_order(matrix: Matrix, today: date) -> Iterator[str]:
     """A release is in one row only, and rows do not overlap, oldest first. Its days are in order and not in future."""
     seen: dict[Version, str] = {}
@@ -75,15 +82,16 @@ def names_are_known(matrix: Matrix, _: date) -> Iterator[str]:
         for j, name in enumerate(row.constraints):
             if name not in matrix.constraints:
                 yield f"rows[{i}].constraints[{j}]: {name!r} is not among constraints"
-        if row.gpu and row.gpu.libraries.toolkit not in matrix.toolkits:
-            yield f"rows[{i}].gpu.libraries.toolkit: {row.gpu.libraries.toolkit} has no entry under toolkits"
+    for where, gpu in _toolkits(matrix):
+        if gpu.libraries.toolkit not in matrix.toolkits:
+            yield f"{where}.libraries.toolkit: {gpu.libraries.toolkit} has no entry under toolkits"
     facts = matrix.end_of_life
     known: Mapping[str, tuple[Mapping[str, object], Collection[str | None]]] = {
         "python": (facts.python, set(matrix.bases)),
         "official_images": (facts.official_images, set(matrix.bases)),
         "debian": (facts.debian, {base.codename for base in matrix.bases.values()}),
         "tensorflow": (facts.tensorflow, {minor_version(release.version) for _, release in _releases(matrix)}),
-        "cuda": (facts.cuda, {gpu.cuda for _, gpu in _gpus(matrix)}),
+        "cuda": (facts.cuda, {cuda for _, gpu in _gpus(matrix) for cuda, _ in gpu.toolkits}),
     }
     for part, (entries, names) in known.items():
         for name in entries:
@@ -107,7 +115,7 @@ def ranges_hold_something(matrix: Matrix, _: date) -> Iterator[str]:
 
 def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
     """NVIDIA's wheels are for the CUDA major, and TensorFlow accepts the cuDNN."""
-    for where, gpu in _gpus(matrix):
+    for where, gpu in _toolkits(matrix):
         chosen, accepted = gpu.libraries, SpecifierSet(gpu.cudnn)
         major = Version(chosen.cudnn).major
         if not accepted.is_subset(SpecifierSet(f">={major},<{major + 1}")) or accepted.is_unsatisfiable():
@@ -123,15 +131,34 @@ def libraries_fit(matrix: Matrix, _: date) -> Iterator[str]:
                 yield f"toolkits.{cuda}.wheels.{name}: its name does not end in {suffix}"
 
 
+def toolkits_differ(matrix: Matrix, _: date) -> Iterator[str]:
+    """A row has the images of a toolkit once: identifiers name it."""
+    for where, gpu in _gpus(matrix):
+        seen = {gpu.cuda, gpu.libraries.toolkit}
+        for j, other in enumerate(gpu.other_toolkits):
+            if (name := other.libraries.toolkit) in seen:
+                yield f"{where}.other_toolkits[{j}].libraries.toolkit: the row already has images of CUDA {name}"
+            seen.add(name)
+
+
 def reports_are_of_newer_gpus(matrix: Matrix, _: date) -> Iterator[str]:
     """Reports are about GPUs from `ptx.below` on; for older ones, code and PTX decide."""
     below = int(matrix.ptx.below.removeprefix("sm_"))
-    for where, gpu in _gpus(matrix):
+    for where, gpu in _toolkits(matrix):
         for capability in gpu.reports:
             if int(capability.removeprefix("sm_")) < below:
                 yield f"{where}.reports.{capability}: it is below ptx.below ({matrix.ptx.below})"
             elif not any(name.startswith("compute_") for name in gpu.architectures):
                 yield f"{where}.reports.{capability}: the wheel has no PTX that a report could be about"
+
+
+def gpu_reports_fit(matrix: Matrix, today: date) -> Iterator[str]:
+    """A report is about a capability of the matrix, and not of the future."""
+    for i, report in enumerate(matrix.gpu_reports):
+        if report.capability not in matrix.gpus:
+            yield f"gpu_reports[{i}].capability: {report.capability} is not under gpus"
+        if report.reported > today:
+            yield f"gpu_reports[{i}].reported: {report.reported} is in the future"
 
 
 def entries_stand_once(matrix: Matrix, _: date) -> Iterator[str]:
@@ -173,7 +200,9 @@ RULES: tuple[Callable[[Matrix, date], Iterator[str]], ...] = (
     names_are_known,
     ranges_hold_something,
     libraries_fit,
+    toolkits_differ,
     reports_are_of_newer_gpus,
+    gpu_reports_fit,
     entries_stand_once,
     variants_extend_known_ones,
 )

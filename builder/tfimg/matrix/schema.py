@@ -4,7 +4,7 @@ import json
 import re
 from calendar import monthrange
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from datetime import date
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -293,10 +293,21 @@ class PtxReport(Facts):
     """A report on a row's PTX on a GPU from the matrix's `ptx.below` on."""
 
     runs: Literal["fails", "unproven"] = fact(
-        description="unproven: reports differ, so an image is offered with a note"
+        description="unproven: nothing shows it, so an image is offered with a note"
     )
     reason: Sentence
     issue: IssueText | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OtherToolkit(Facts):
+    """A CUDA toolkit that a row's images can have in the place of the usual one."""
+
+    reason: Sentence
+    libraries: Libraries
+    reports: dict[Capability, PtxReport] = fact(
+        default={}, description="Reports of the row's PTX beside this toolkit, as those of the row"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -314,6 +325,21 @@ class Gpu(Facts):
         default={},
         description="Reports of this row's PTX on GPUs from ptx.below on, by compute capability; all others fail",
     )
+    other_toolkits: tuple[OtherToolkit, ...] = fact(
+        default=(), description="More toolkits, whose images are further ones: chosen with --cuda, or for their GPUs"
+    )
+
+    @property
+    def toolkits(self) -> tuple[tuple[str, "Gpu"], ...]:
+        """The CUDA of identifiers, tags and `--cuda`, and the facts with that toolkit; the usual one is the first.
+
+        The usual one is called by the CUDA of the wheel, of which its toolkit may be a newer minor.
+        """
+        others = (
+            (one.libraries.toolkit, replace(self, libraries=one.libraries, reports=one.reports, other_toolkits=()))
+            for one in self.other_toolkits
+        )
+        return (self.cuda, replace(self, other_toolkits=())), *others
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -380,6 +406,23 @@ class Ptx(Facts):
     reason: Sentence
     issue: IssueText | None = None
     note: Sentence = fact(description="What to know where PTX is used")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GpuReport(Facts):
+    """What a user has reported of a TensorFlow on a GPU from the matrix's `ptx.below` on."""
+
+    tensorflow: VersionText = fact(description="A release, or a nightly build such as 2.21.0.dev20250722")
+    wheel: Literal["published", "compiled for the GPU"] = fact(
+        default="published", description="compiled for the GPU: by the user who reports"
+    )
+    cuda: MinorText | None = fact(default=None, description="The toolkit beside it; none: the report does not say")
+    gpu: Sentence = fact(description="As the report names it")
+    capability: Capability
+    result: Literal["runs", "fails", "XLA fails"]
+    saw: Sentence = fact(description="What the user saw")
+    reported: Day
+    issue: IssueText
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -491,7 +534,13 @@ class Matrix(Facts):
     arm64_gpus: tuple[Sentence, ...] = fact(
         default=(), description="Names of GPUs whose machines have an Arm processor"
     )
+    data_center_gpus: tuple[Sentence, ...] = fact(
+        default=(), description="Names of GPUs on which NVIDIA's forward compatibility works"
+    )
     ptx: Ptx
+    gpu_reports: tuple[GpuReport, ...] = fact(
+        default=(), description="Reports of users, for people; what is offered stands in each row's `reports`"
+    )
     variants: dict[VariantName, Variant] = fact(default_factory=dict, description="Variants of every image, by name")
     rows: tuple[Row, ...] = fact(min_length=1)
 

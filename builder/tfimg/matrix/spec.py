@@ -49,7 +49,8 @@ class CustomWheel:
 class ImageSpec:
     """The facts of one image, known before anything is downloaded.
 
-    `identifier` is its name everywhere: key, glob target, folder, log line, canonical tag, CI job.
+    `identifier` is its name everywhere: key, glob target, folder, log line, canonical tag, CI job. `cuda` is the CUDA
+    in it: the wheel's own, or that of another toolkit of the row, which is not the usual one (`is_usual_toolkit`).
     `row` is the position of its facts among the matrix's rows; `package` the distribution that carries TensorFlow;
     `is_newest_patch`: its minor has no newer release for the device and platform; `is_newest`: no minor has one;
     `libraries` are NVIDIA's wheels with their exact versions; `driver` is the lowest Linux driver; `newer` are the
@@ -77,6 +78,7 @@ class ImageSpec:
     numpy: str
     keras: str
     gpu: schema.Gpu | None
+    cuda: str | None
     driver: str | None
     libraries: tuple[tuple[str, str], ...]
     libtpu: str | None
@@ -86,6 +88,7 @@ class ImageSpec:
     companions: tuple[tuple[str, schema.Companion], ...]
     waived: tuple[tuple[str, str], ...]
     support_ends: tuple[SupportEnd, ...] = ()
+    is_usual_toolkit: bool = True
     variant: str = schema.RUNTIME
     variants: tuple[tuple[str, schema.Variant], ...] = ()
     extra: ExtraPackages | None = None
@@ -164,28 +167,29 @@ class Gap:
 
 
 def expand_matrix(matrix: schema.Matrix, *, local_wheels: bool = False) -> tuple[ImageSpec, ...]:
-    """Return every image, sorted by release (oldest first), platform, device and Python.
+    """Return every image, sorted by release (oldest first), platform, device, toolkit (the usual first) and Python.
 
     With `local_wheels`, include those whose libtpu is not on the package index.
     """
     specs = [
-        _spec(matrix, number, release, device, platform, python)
+        _spec(matrix, number, release, device, platform, python, cuda)
         for number, row in enumerate(matrix.rows)
         for release in row.tensorflow
         for platform, wheels in row.wheels.items()
         for device in wheels.packages
         if _gap(number, row, release, device, platform, local_wheels=local_wheels) is None
+        for cuda in (list_cuda(row.gpu) if device == GPU and row.gpu else (None,))
         for python in wheels.pythons
         if python not in row.blocked
     ]
     # The last of each is the newest: rows and their releases are in order.
-    patches = {(spec.device, spec.platform, spec.minor): spec.tensorflow for spec in specs}
-    releases = {(spec.device, spec.platform): spec.tensorflow for spec in specs}
+    patches = {(_tagged_for(spec), spec.minor): spec.tensorflow for spec in specs}
+    releases = {_tagged_for(spec): spec.tensorflow for spec in specs}
     return tuple(
         replace(
             spec,
-            is_newest_patch=patches[spec.device, spec.platform, spec.minor] == spec.tensorflow,
-            is_newest=releases[spec.device, spec.platform] == spec.tensorflow,
+            is_newest_patch=patches[_tagged_for(spec), spec.minor] == spec.tensorflow,
+            is_newest=releases[_tagged_for(spec)] == spec.tensorflow,
         )
         for spec in sorted(
             specs,
@@ -193,10 +197,22 @@ def expand_matrix(matrix: schema.Matrix, *, local_wheels: bool = False) -> tuple
                 Version(spec.tensorflow),
                 schema.PLATFORMS.index(spec.platform),
                 list(DEVICES).index(spec.device),
+                not spec.is_usual_toolkit,
+                Version(spec.cuda or "0"),
                 Version(spec.python),
             ),
         )
     )
+
+
+def list_cuda(gpu: schema.Gpu) -> tuple[str, ...]:
+    """Return the CUDA of each toolkit of a row, the usual one first."""
+    return tuple(cuda for cuda, _ in gpu.toolkits)
+
+
+def _tagged_for(spec: ImageSpec) -> tuple[str, str, str | None]:
+    """Return what an image's aliases name besides versions: the images of another toolkit have aliases of their own."""
+    return spec.device, spec.platform, None if spec.is_usual_toolkit else spec.cuda
 
 
 def find_gaps(matrix: schema.Matrix) -> tuple[Gap, ...]:
@@ -245,12 +261,18 @@ def _gap(
 
 
 def _spec(
-    matrix: schema.Matrix, number: int, release: schema.Release, device: Device, platform: schema.Platform, python: str
+    matrix: schema.Matrix,
+    number: int,
+    release: schema.Release,
+    device: Device,
+    platform: schema.Platform,
+    python: str,
+    cuda: str | None,
 ) -> ImageSpec:
     row = matrix.rows[number]
-    gpu = row.gpu if device == GPU else None
+    gpu = dict(row.gpu.toolkits)[cuda] if row.gpu and cuda else None
     return ImageSpec(
-        identifier=make_identifier(release.version, gpu or device, python, platform),
+        identifier=make_identifier(release.version, f"cuda{cuda}" if cuda else device, python, platform),
         row=number,
         tensorflow=release.version,
         python=python,
@@ -266,6 +288,8 @@ def _spec(
         numpy=row.numpy,
         keras=row.keras,
         gpu=gpu,
+        cuda=cuda,
+        is_usual_toolkit=row.gpu is None or cuda in (None, row.gpu.cuda),
         driver=matrix.toolkits[gpu.libraries.toolkit].driver if gpu else None,
         libraries=list_libraries(matrix, gpu) if gpu else (),
         libtpu=release.tpu.libtpu if DEVICES[device].pairs_with and release.tpu else None,
@@ -279,15 +303,15 @@ def _spec(
             tensorflow=release.version,
             python=python,
             base=matrix.bases[python],
-            cuda=gpu.cuda if gpu else None,
+            cuda=cuda,
         ),
     )
 
 
-def make_identifier(release: str, device: Device | schema.Gpu, python: str, platform: schema.Platform) -> str:
-    """Return for example `2.15.1-cuda12.2-py3.11`; the most common platform is not named."""
+def make_identifier(release: str, device: str, python: str, platform: schema.Platform) -> str:
+    """Return for example `2.15.1-cuda12.2-py3.11`; `device` is also `cuda12.2`. The usual platform is not named."""
     suffix = "" if platform == schema.PLATFORMS[0] else f"-{platform.partition('/')[2]}"
-    return f"{release}-{device if isinstance(device, str) else f'cuda{device.cuda}'}-py{python}{suffix}"
+    return f"{release}-{device}-py{python}{suffix}"
 
 
 def list_libraries(matrix: schema.Matrix, gpu: schema.Gpu) -> tuple[tuple[str, str], ...]:

@@ -353,7 +353,6 @@ def check_nvidia_wheels(context: RowContext) -> Iterator[FactCheck]:
     gpu = context.row.gpu
     if gpu is None:
         return
-    pins = dict(list_libraries(context.matrix, gpu))
     left_out = {package for left_out in context.matrix.left_out for package in left_out.packages}
     requirements = {
         (name, str(specifier))
@@ -363,20 +362,22 @@ def check_nvidia_wheels(context: RowContext) -> Iterator[FactCheck]:
         if name not in left_out
     }
 
-    def path(name: str) -> str:
-        for part in ("cudnn", "nccl"):
-            if name.startswith(f"nvidia-{part}-"):
-                return f"{context.path}.gpu.libraries.{part}"
-        return f"toolkits.{gpu.libraries.toolkit}.wheels.{name}"
+    for number, (_, facts) in enumerate(gpu.toolkits):
+        pins, toolkit = dict(list_libraries(context.matrix, facts)), facts.libraries.toolkit
+        where = f"{context.path}.gpu.{f'other_toolkits[{number - 1}].' if number else ''}libraries"
 
-    for name, version in pins.items():
-        is_available = Version(version) in context.survey.libraries.get(name, frozenset())
-        yield _compare(path(name), "libraries", matrix=version, found=version if is_available else None)
-    for name, specifier in sorted(requirements):
-        pin = pins.get(name)
-        matrix, index = f"{name} {pin}" if pin else None, f"{name} {specifier}".strip()
-        is_met = pin is not None and SpecifierSet(specifier).contains(pin)
-        yield _compare(path(name), "libraries", matrix=matrix, found=matrix if is_met else index)
+        def path(name: str, toolkit: str = toolkit, where: str = where) -> str:
+            part = next((part for part in ("cudnn", "nccl") if name.startswith(f"nvidia-{part}-")), None)
+            return f"{where}.{part}" if part else f"toolkits.{toolkit}.wheels.{name}"
+
+        for name, version in pins.items():
+            is_available = Version(version) in context.survey.libraries.get(name, frozenset())
+            yield _compare(path(name), "libraries", matrix=version, found=version if is_available else None)
+        for name, specifier in sorted(requirements):
+            pin = pins.get(name)
+            matrix, index = f"{name} {pin}" if pin else None, f"{name} {specifier}".strip()
+            is_met = pin is not None and SpecifierSet(specifier).contains(pin)
+            yield _compare(path(name), "libraries", matrix=matrix, found=matrix if is_met else index)
 
 
 def check_tpu_pairs(context: RowContext) -> Iterator[FactCheck]:

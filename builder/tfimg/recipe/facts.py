@@ -51,6 +51,7 @@ def collect_facts(
     """Return the facts of an image; `may_be_derived`: packages that it leaves free may have moved since its build."""
     packages = {package.name: package.version for package in read_packages(lock)} if from_lock else None
     fixed = [name for name in packages if spec.is_fixed(name)] if packages and may_be_derived else None
+    targets = [sm for sm, report in spec.gpu.reports.items() if report.runs == "unproven"] if spec.gpu else []
     return {
         "identifier": spec.identifier,
         "tensorflow": spec.tensorflow,
@@ -67,6 +68,7 @@ def collect_facts(
         "waived": dict(spec.waived) | ({} if from_lock else dict.fromkeys(LOCK_CHECKS, FOREIGN_IMAGE)),
         "removed": list(spec.removed) if from_lock else [],
         "variant": spec.variant if from_lock else None,
+        **({"ptx_targets": targets} if targets and from_lock else {}),
     }
 
 

@@ -187,7 +187,7 @@ def describe_image(spec: ImageSpec, *, repository: str, status: Status) -> dict[
         "device": spec.device,
         "platform": spec.platform,
         "package": spec.package,
-        "cuda": spec.gpu.cuda if spec.gpu else None,
+        "cuda": spec.cuda,
         "cudnn": spec.gpu.cudnn if spec.gpu else None,
         "driver_floor": spec.driver,
         "architectures": list(spec.gpu.architectures) if spec.gpu else None,
@@ -234,7 +234,8 @@ def format_request(spec: ImageSpec) -> str:
     device = "" if spec.device == CPU else f" --device {spec.device}"
     platform = "" if spec.platform == PLATFORMS[0] else f" --platform {spec.platform}"
     variant = "" if spec.variant == RUNTIME else f" --variant {spec.variant}"
-    return f"--tf {spec.tensorflow} --python {spec.python}{device}{platform}{variant}"
+    cuda = "" if spec.is_usual_toolkit else f" --cuda {spec.cuda}"
+    return f"--tf {spec.tensorflow} --python {spec.python}{device}{cuda}{platform}{variant}"
 
 
 def select_platforms(specs: Sequence[ImageSpec], patterns: Sequence[str] = ()) -> tuple[ImageSpec, ...]:

@@ -20,7 +20,8 @@ for (const line of document.querySelectorAll("tr.image")) {
   const row = line.parentElement.id.slice("images-".length);
   const [identifier, python, device, platform, cuda] = [...line.cells].map((cell) => cell.textContent.trim());
   const is = { tensorflow: identifier.split("-")[0], python, device, platform, cuda, level: line.querySelector(".level").textContent };
-  const image = { line, button, more, is, row: facts.rows[row], driver: line.cells[5] };
+  const known = facts.rows[row];
+  const image = { line, button, more, is, row: known?.others[cuda] || known, driver: line.cells[5] };
   groups.get(row).images.push(image);
   button.setAttribute("aria-controls", more.id);
   unfold(button, more, false);
@@ -125,7 +126,7 @@ function hint(asked, found) {
     said.push(`Compute capability ${sm.slice(3, -1)}.${sm.slice(-1)}${names}.`);
   }
   if (asked.wanted && found.some((image) => means(image.row, asked.wanted) === "ptx")) said.push(`PTX goes to the driver: ${facts.ptx.note}.`);
-  if (asked.wanted && found.some((image) => means(image.row, asked.wanted) === "unproven")) said.push("Unproven: the wheel has PTX only, and reports differ; its row says more.");
+  if (asked.wanted && found.some((image) => means(image.row, asked.wanted) === "unproven")) said.push("Unproven: the wheel has PTX only, and nothing proves that it runs; its row says more.");
   if (asked.wanted?.length && !everything.some((image) => image.row && means(image.row, asked.wanted))) said.push(`None runs there; ${facts.ptx.reason}.`);
   if (asked.driver && !asked.wrongDriver && tooNew(asked)) said.push(`That driver no longer knows this GPU: ${endOf(asked) - 1} is the last branch that does.`);
   for (const [name, label] of found.length ? [] : [["tensorflow", "TensorFlow"], ["python", "Python"], ["cuda", "CUDA"]]) {

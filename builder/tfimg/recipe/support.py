@@ -36,13 +36,25 @@ class PlatformSupport(BaseModel, frozen=True):
     missing: dict[str, str]
 
 
+class ToolkitSupport(BaseModel, frozen=True):
+    """Another CUDA toolkit of GPU images of a row, as `GpuSupport` has the usual one; `reason` is what it is for."""
+
+    cuda: str
+    reason: str
+    cudnn_wheel: str
+    nccl_wheel: str | None
+    libraries: dict[str, str]
+    driver_floor: str
+    gpus: dict[str, ExecutionMode | None]
+
+
 class GpuSupport(BaseModel, frozen=True):
     """What a row's GPU images are built against, carry and run on.
 
     `cudnn` is the range that the wheel accepts; `toolkit`, `cudnn_wheel` and `nccl_wheel` are the versions in the
     images. `code` and `ptx` are compute capabilities (`sm_80`, `compute_80`); `driver_floor` is the lowest Linux
     driver, `ptx_driver` the lowest that compiles the PTX; `gpus` says how the wheel runs on each compute capability of
-    the matrix, None for not at all.
+    the matrix, None for not at all. All of them are those of the usual toolkit; `other_toolkits` have further images.
     """
 
     cuda: str
@@ -56,6 +68,7 @@ class GpuSupport(BaseModel, frozen=True):
     driver_floor: str
     ptx_driver: str
     gpus: dict[str, ExecutionMode | None]
+    other_toolkits: tuple[ToolkitSupport, ...] = ()
 
 
 class TpuSupport(BaseModel, frozen=True):
@@ -71,10 +84,11 @@ class ProvenLevels(BaseModel, frozen=True):
 
     `date`, `gpu` and `driver` are those of the newest proof above `declared`. Of those `linked`, `emulated` ran on an
     emulator. The wheels of `on_host` images were proven on the host. `bases` are the Pythons that are proven on each
-    kind of base.
+    kind of base. `cuda` is that of a toolkit which is not the row's usual one.
     """
 
     device: Device
+    cuda: str | None = None
     platform: Platform
     images: int
     levels: dict[Level, int]
@@ -161,12 +175,30 @@ def _gpu_support(matrix: Matrix, gpu: Gpu) -> GpuSupport:
         driver_floor=matrix.toolkits[gpu.libraries.toolkit].driver,
         ptx_driver=gpu.ptx_driver,
         gpus={sm: find_execution_mode(matrix, gpu, sm) for sm in matrix.gpus},
+        other_toolkits=tuple(
+            ToolkitSupport(
+                cuda=cuda,
+                reason=other.reason,
+                cudnn_wheel=other.libraries.cudnn,
+                nccl_wheel=other.libraries.nccl,
+                libraries=dict(list_libraries(matrix, facts)),
+                driver_floor=matrix.toolkits[cuda].driver,
+                gpus={sm: find_execution_mode(matrix, facts, sm) for sm in matrix.gpus},
+            )
+            for other, (cuda, facts) in zip(gpu.other_toolkits, gpu.toolkits[1:], strict=True)
+        ),
     )
 
 
 def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) -> Iterator[ProvenLevels]:
-    for platform, device in product(PLATFORMS, DEVICES):
-        of_platform = [spec for spec in specs if (spec.platform, spec.device) == (platform, device)]
+    others = sorted({spec.cuda for spec in specs if spec.cuda and not spec.is_usual_toolkit}, key=Version)
+    for platform, device, cuda in product(PLATFORMS, DEVICES, (None, *others)):
+        of_platform = [
+            spec
+            for spec in specs
+            if (spec.platform, spec.device) == (platform, device)
+            and cuda == (None if spec.is_usual_toolkit else spec.cuda)
+        ]
         found = [statuses.get(spec.identifier, DECLARED) for spec in of_platform]
         if not found:
             continue
@@ -180,6 +212,7 @@ def _count_levels(specs: Sequence[ImageSpec], statuses: Mapping[str, Status]) ->
                 bases[known.base_kind].add(one.python)
         yield ProvenLevels(
             device=device,
+            cuda=cuda,
             platform=platform,
             images=len(found),
             levels={level: counts[level] for level in reversed(Level) if counts[level]},
@@ -242,7 +275,8 @@ def format_proven_levels(proven: ProvenLevels) -> str:
         counts |= {"linked on an emulator": proven.emulated}
     if proven.on_host:
         counts |= {"on the host": proven.on_host}
-    return ", ".join(f"{proven.device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())
+    device = f"cuda{proven.cuda}" if proven.cuda else proven.device
+    return ", ".join(f"{device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())
 
 
 def describe_proven_bases(rows: Sequence[Support]) -> str:
@@ -301,7 +335,7 @@ _FULL: dict[str, Callable[[Support], str]] = {
     "TensorFlow": lambda support: ", ".join(support.releases),
     "Python": partial(format_pythons, platform="linux/amd64"),
     "arm64": partial(format_pythons, platform="linux/arm64"),
-    "CUDA": _of_gpu(lambda gpu: gpu.cuda),
+    "CUDA": _of_gpu(lambda gpu: ", ".join([gpu.cuda, *(other.cuda for other in gpu.other_toolkits)])),
     "cuDNN": _of_gpu(lambda gpu: format_range(gpu.cudnn)),
     "driver": _of_gpu(lambda gpu: f"≥{gpu.driver_floor}"),
     "GPUs (code for)": _of_gpu(_capabilities),
@@ -466,6 +500,12 @@ def render_matrix(
 
 
 def _gpu_facts(matrix: Matrix, gpu: Gpu) -> dict[str, Any]:
+    """Return what the page knows of GPU images of a row: of the usual toolkit, and of `others` by their CUDA."""
+    (_, usual), *others = gpu.toolkits
+    return {**_toolkit_facts(matrix, usual), "others": {cuda: _toolkit_facts(matrix, facts) for cuda, facts in others}}
+
+
+def _toolkit_facts(matrix: Matrix, gpu: Gpu) -> dict[str, Any]:
     modes = {sm: find_execution_mode(matrix, gpu, sm) for sm in CAPABILITIES}
     return {
         "runs": {mode: [sm for sm in CAPABILITIES if modes[sm] == mode] for mode in ("code", "ptx", "unproven")},

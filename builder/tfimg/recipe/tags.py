@@ -5,6 +5,7 @@ aliases    2.15.1                default Python of the release (CPU images; `-gp
            2.15                  … and the newest release of its minor for that device
            2.15-py3.11           the newest release of its minor for that device, on that Python
            latest                default Python of the newest release for that device
+           2.21-cuda12.9         each of these for a toolkit that is not the release's usual one, in the place of `-gpu`
            2.15-jupyter          each of these for a variant, and with `-own` for extra packages
            2.15-arm64            each of these for another platform. In a registry, 2.15 is an index of both platforms'
                                  images, where both tags name builds of one identifier: `publish/indexes.py`
@@ -43,6 +44,8 @@ def list_tags(spec: ImageSpec, *, repository: str) -> tuple[str, ...]:
 def list_aliases(spec: ImageSpec) -> tuple[str, ...]:
     """Return the tags that move to later images, without a repository."""
     device = "" if spec.device == CPU else f"-{spec.device}"
+    if not spec.is_usual_toolkit:
+        device = f"-cuda{spec.cuda}"
     # The platform that most users pull for is not named.
     processor = "" if spec.platform == PLATFORMS[0] else f"-{spec.platform.partition('/')[2]}"
     aliases = {

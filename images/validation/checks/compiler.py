@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 SECONDS = 30
 # PTX 7.8 came with CUDA 11.8, the oldest toolkit of an image, and knows every GPU up to sm_90 (PTX ISA, table of
 # release notes).
-KERNEL = """.version 7.8
+PTX = "7.8"
+# What XLA of TensorFlow 2.18 to 2.21 writes at most: that of CUDA 12.5, with which it was built (constant
+# kCompileTimeCudaVersion in libtensorflow_cc; openxla/xla#47776). The wheels' own kernels are of 8.3 and 8.5.
+LAST_PTX = "8.5"
+BLACKWELL = ("sm_100", "sm_120")
+KERNEL = """.version {version}
 .target {target}
 .address_size 64
 .visible .entry answer(.param .u64 out)
@@ -43,9 +48,16 @@ LEAST_BYTES = 100_000
 
 
 def ptxas(facts: Facts) -> Measured:
-    """XLA finds a ptxas that assembles a kernel for each GPU of TensorFlow's code; in our images, the wheel's."""
+    """XLA finds a ptxas that assembles a kernel for each GPU of TensorFlow's code; in our images, the wheel's.
+
+    It also compiles the wheel's PTX for the newer GPUs that the image claims; for Blackwell, what it says is measured.
+    """
     architectures = claimed(_architectures(facts) or None, "GPU architectures")
-    return _first_that_works(facts, "ptxas", "bin/ptxas", lambda path: _assemble(path, architectures))
+
+    def try_out(path: str) -> Measured:
+        return {**_assemble(path, architectures), **_compile_ptx(path, architectures, facts.ptx_targets or ())}
+
+    return _first_that_works(facts, "ptxas", "bin/ptxas", try_out)
 
 
 def libdevice(facts: Facts) -> Measured:
@@ -69,10 +81,34 @@ def _assemble(path: str, architectures: Sequence[str]) -> Measured:
         for name in architectures:
             target = name.replace("compute_", "sm_")
             source, cubin = Path(folder, f"{target}.ptx"), Path(folder, f"{target}.cubin")
-            source.write_text(KERNEL.format(target=target))
+            source.write_text(KERNEL.format(version=PTX, target=target))
             _run([path, f"-arch={target}", str(source), "-o", str(cubin)])
             assembled[target] = cubin.stat().st_size
     return {"version": version, "assembled_bytes": assembled}
+
+
+def _compile_ptx(path: str, architectures: Sequence[str], targets: Sequence[str]) -> Measured:
+    """Return the bytes of code for newer GPUs from PTX as the wheel and XLA have it, or why ptxas makes none."""
+    newest = [name.replace("compute_", "sm_") for name in architectures if name.startswith("compute_")][-1:]
+    if newest != ["sm_90"] and not targets:
+        return {}
+    compiled: dict[str, int | str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder, "newest.ptx"), Path(folder, "newest.cubin")
+        source.write_text(KERNEL.format(version=LAST_PTX, target=(newest or ["sm_90"])[0]))
+        for name in dict.fromkeys((*targets, *BLACKWELL)):
+            try:
+                _run([path, f"-arch={name}", str(source), "-o", str(cubin)])
+                compiled[name] = cubin.stat().st_size
+            except CheckFailed as failed:
+                compiled[name] = failed.reason
+                if name in targets:
+                    raise CheckFailed(
+                        f"expected ptxas to compile PTX {LAST_PTX} for {name}, which this image is for, found "
+                        f"{failed.reason}: only CUDA 12.8 and newer know it; install the locked nvidia-cuda-nvcc",
+                        compiled_ptx=compiled,
+                    ) from None
+    return {"compiled_ptx": compiled}
 
 
 def _read_bitcode(path: str, facts: Facts) -> Measured:

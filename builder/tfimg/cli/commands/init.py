@@ -88,7 +88,7 @@ class Init(Command, RequestOptions, ExtraPackageOptions, RepositoryOptions, Find
             "tf": spec.tensorflow,
             "python": spec.python,
             "device": spec.device,
-            "cuda": spec.gpu.cuda if spec.gpu else None,
+            "cuda": spec.cuda,
             "platform": spec.platform if spec.platform != PLATFORMS[0] else None,
             "variant": spec.variant if spec.variant != RUNTIME else None,
             "with": [one.strip() for names in self.with_packages for one in split_requirements(names).split("\n")],
