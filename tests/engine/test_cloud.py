@@ -320,6 +320,38 @@ def test_a_machine_without_the_device_is_refused_and_says_what_to_do(trained: Ma
 
 # Other orders, on the machine that has Docker and tfimg now
 
+INTERVAL = 10
+
+STEPS = f"""\
+step=$(cat checkpoint 2>/dev/null || echo 0)
+echo "from $step" >>steps
+while :; do
+    step=$((step + 1))
+    echo $step >>steps
+    [ $((step % {INTERVAL})) != 0 ] || {{ echo $step >next && sync next && mv next checkpoint; }}
+    sleep 0.1
+done
+"""
+"""Trains in steps, with a checkpoint every ten of them, and goes on from the last one. It is given no signal."""
+
+
+def test_a_power_off_without_a_notice_costs_at_most_one_checkpoint_interval(host: Host) -> None:
+    """A container has no cache of a disk to lose. What TensorFlow keeps of a training is in test_manifests.py."""
+    machine = host.order(program=("sh", "-c", STEPS))
+
+    def steps() -> list[str]:
+        return machine.run("cat /srv/tfimg/steps 2>/dev/null").text.splitlines()
+
+    machine.wait_until(lambda: len(steps()) > 2 * INTERVAL + 5)
+    machine.cut_power()
+    machine.wait_until(lambda: len([line for line in steps() if line.startswith("from")]) == 2)
+    before, after = "\n".join(steps()[1:]).split("\nfrom ")
+    last, resumed = int(before.splitlines()[-1]), int(after.splitlines()[0])
+    assert resumed % INTERVAL == 0
+    assert 0 <= last - resumed <= INTERVAL
+    machine.wait_until(lambda: int(steps()[-1]) > last)
+
+
 REMOVE_IMAGES = "docker image ls --quiet | xargs --no-run-if-empty docker image rm --force"
 
 

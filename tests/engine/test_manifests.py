@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +17,8 @@ from support.cli import run_tfimg
 from support.containers import container
 from support.docker_daemon import wait_until
 from support.paths import ROOT
+from support.programs import installed_program
+from support.shell_blocks import blocks
 from tfimg.engine.docker import DockerEngine
 
 from .conftest import Built
@@ -125,6 +129,35 @@ def test_training_continues_after_a_worker_was_killed(built: Built, compose: Any
         assert printed.count("Epoch 1/10\n") == 1, "it began again"
         assert printed.count("Epoch 10/10\n") == 1
         assert printed.count("from TFIMG_CLUSTER") == 2, "it was started twice"
+
+
+def test_two_containers_of_tf_data_service_feed_a_trainer(
+    built: Built, engine: DockerEngine, tmp_path: Path, name: str
+) -> None:
+    """The files of the page about tf.data service."""
+    page = {block.language: block.text for block in blocks(ROOT / "docs/how-to/feed-training.md")}
+    (tmp_path / "train.py").write_text(page["python"])
+    (tmp_path / "compose.yaml").write_text(page["yaml"].replace("tfimg/tensorflow:2.15", built.name))
+    tmp_path.chmod(0o755)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [installed_program("docker-compose"), "--project-name", name, *words], cwd=tmp_path,
+            env={"DOCKER_HOST": engine.host, "HOME": str(tmp_path), "PATH": os.defpath},
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+
+    up, down = (shlex.split(line)[2:] for line in page["sh"].splitlines())
+    try:
+        ended = run(*up)
+        assert ended.returncode == 0, ended.stderr + ended.stdout
+    finally:
+        assert run(*down).returncode == 0
+    assert (ended.stdout + ended.stderr).count("Worker registered with dispatcher") == 2
+    assert "| rows: 640\n" in ended.stdout, "each row comes once"
+    losses = [float(line.split("loss: ")[1].split()[0]) for line in ended.stdout.splitlines() if "loss: " in line]
+    assert len(losses) == 5
+    assert losses[-1] < losses[0] / 10
 
 
 @contextmanager

@@ -153,6 +153,12 @@ class Machine:
         docker("start", self.name, host=self.host)
         self.wait_for_boot()
 
+    def cut_power(self) -> None:
+        """End it at once, as a power-off without a notice does, and start it again with the same disk."""
+        docker("kill", self.name, host=self.host)
+        docker("start", self.name, host=self.host)
+        self.wait_for_boot()
+
     def clear(self) -> None:
         """Remove what was ordered; what was installed stays."""
         self.run(CLEAR)

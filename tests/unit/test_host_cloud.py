@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import tarfile
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from support.machine_orders import AWKWARD, KEY, OWN_REGISTRIES, WHEEL, every_machine, machine
+from support.paths import ROOT
 from tfimg.core.errors import UsageError
 from tfimg.host.cloud import (
     CLOUDS,
@@ -267,6 +269,40 @@ def test_mirrors_that_are_given_are_not_proposed() -> None:
     index, toolkit = {"package_index": "https://i.example/simple"}, {"toolkit_mirror": "https://t.example"}
     assert (proposed(), proposed(**index)) == (True, False)
     assert (proposed(device="gpu", **index), proposed(device="gpu", **index, **toolkit)) == (True, False)
+
+
+def problems_of(command: str) -> list[str]:
+    """Return what the committed options of a cloud's program do not allow in a command."""
+    known = tomllib.loads((ROOT / "tests/data/cloud-options.toml").read_text())
+    name = next((name for name in known if command.startswith(f"{name} ")), None)
+    if name is None:
+        return [f"no options of {command}"]
+    words = iter(shlex.split(command)[len(name.split()) :])
+    found, seen, positional = [], set(), 0
+    for word in words:
+        if not word.startswith("--"):
+            positional += 1
+            continue
+        option = word.removeprefix("--")
+        values = known[name]["options"].get(option)
+        if values is None or option in seen:
+            found.append(f"{word} is unknown or given twice")
+        elif values is not False:
+            value = next(words, "--")
+            if value.startswith("--") or (values is not True and value not in values):
+                found.append(f"{word} {value}")
+        seen.add(option)
+    return found if positional == known[name]["positional"] else [*found, f"{positional} words without an option"]
+
+
+def test_every_command_has_only_options_and_values_that_the_cloud_s_program_knows() -> None:
+    """tests/repository/test_cloud_commands.py runs the programs themselves, where they can be installed."""
+    for order in every_machine():
+        if order.cloud.name != "generic":
+            assert problems_of(render_user_data(order).create_command) == []
+    command = "gcloud compute instances create NAME --zone ZONE"
+    assert problems_of(f"{command} --provisioning-model SPOTTY") == ["--provisioning-model SPOTTY"]
+    assert problems_of(f"{command} --zones ZONE") == ["--zones is unknown or given twice", "2 words without an option"]
 
 
 def test_every_command_has_balanced_quotes_and_no_open_placeholder() -> None:
