@@ -192,4 +192,4 @@ def test_threads_are_started_where_an_interruption_ends_their_work() -> None:
     found = {
         str(file.relative_to(folder)) for file in folder.rglob("*.py") if "ThreadPoolExecutor(" in file.read_text()
     }
-    assert found == {"core/cancellation.py", "layers/layers.py", "build/batch.py"}
+    assert found == {"core/cancellation.py", "layers/layers.py", "build/batch.py", "validation/workers.py"}

@@ -219,7 +219,7 @@ def meetable_requests(draw: st.DrawFn) -> Requested:
     image: Image = draw(st.sampled_from(IMAGES))
     facts = {"--tf": image.tensorflow, "--python": image.python, "--platform": image.platform}
     if image.gpu and image.floor:
-        facts |= {"--cuda": image.gpu["cuda"], "--cudnn": image.gpu["libraries"]["cudnn"], "--driver": image.floor}
+        facts |= {"--cuda": image.cuda, "--cudnn": image.gpu["libraries"]["cudnn"], "--driver": image.floor}
         gpu = draw(st.sampled_from(image.gpu["architectures"])).replace("compute", "sm")
         if draw(st.booleans()):
             fitting = [driver for driver in DRIVERS if drives(image, driver, gpu)]
