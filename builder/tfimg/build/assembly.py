@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import takewhile
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from tfimg.core.cancellation import on_cancel, raise_if_cancelled
 from tfimg.core.events import OnEvent, timed_step
-from tfimg.core.files import hash_file
+from tfimg.core.files import hash_file, name_in_errors, read_pieces
 from tfimg.engine.handover import ImageLayer, make_plain_config, stream_image
 from tfimg.engine.interface import BuildRequest, Engine
 from tfimg.layers.layers import LayerStore
-from tfimg.layers.wheel import Blob
+from tfimg.layers.wheel import Blob, BlobWriter
 from tfimg.matrix.schema import Platform
-from tfimg.recipe.layout import WheelLayer
+from tfimg.recipe.layout import Compression, WheelLayer
 
 # A group of wheels is compiled while others are loaded. Only the tar remains in the build cache.
 COMPILE = """ARG BASE
@@ -37,6 +37,9 @@ RUN --network=none --mount=type=bind,target=/context \\
 FROM scratch
 COPY --from=compiled /bytecode.tar /
 """
+
+HOME = "home/tensorflow"
+"""The folder in which programs start, as the system has it: where it is missing, BuildKit would make another one."""
 
 EARLY_BYTES = 30_000_000
 """Compressed bytes of layers that are worth an archive of their own before the rest is finished: the engine unpacks
@@ -178,4 +181,27 @@ def make_layer(store: LayerStore, layer: WheelLayer, blob: Blob) -> ImageLayer:
     return ImageLayer(
         media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id,
         file=store.path(blob.digest), made_by=layer.name,
+    )  # fmt: skip
+
+
+def pack_system(
+    engine: Engine, request: BuildRequest, folder: Path, compression: Compression, on_event: OnEvent
+) -> ImageLayer:
+    """Return the layer of the stage `system`, whose files BuildKit gives as they lie on its disk.
+
+    Its own way from a stage to a layer reads each file for a digest, copies it, and compares it with what is below.
+    Raises as `Engine.build`.
+    """
+    archive, file = folder / "system.tar", folder / "system"
+    with closing(engine.build(replace(request, target="system", output=f"type=tar,dest={archive}"))) as events:
+        for event in events:
+            on_event(event)
+    with timed_step("layer system", on_event), name_in_errors(file), file.open("wb") as sink:
+        writer = BlobWriter(sink, compression)
+        writer.add_archive(read_pieces(archive))
+        blob = writer.close()
+    archive.unlink()
+    return ImageLayer(
+        media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id, file=file,
+        made_by="system",
     )  # fmt: skip

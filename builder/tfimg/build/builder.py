@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property, partial
@@ -460,7 +460,7 @@ class Builder:
 
     def _assemble(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         """Load an image whose layers of wheels are made here, while the engine builds the rest."""
-        from tfimg.build.assembly import BaseByteCode, EarlyLoader, make_layer
+        from tfimg.build.assembly import HOME, BaseByteCode, EarlyLoader, make_layer, pack_system
         from tfimg.engine.handover import insert_layers, read_steps, stream_image
 
         services, spec = self.project.services, plan.spec
@@ -504,17 +504,31 @@ class Builder:
                 self._open_request(plan, plan.steps, name, base, tools) as request,
             ):
                 archive = Path(scratch, "steps.tar")
+                # A cache in a registry gets what one build made, and the steps of Debian packages need the system below.
+                packs = spec.platform == self.capabilities.platform and not (
+                    spec.system_packages or self.settings.cache.targets
+                )
                 if spec.gpu:
                     if not loader.wait_for([layer for layer in order if layer.name in NVIDIA_GROUPS]):
                         wait_for_layers()  # either has failed
                         wait_for_loader()
                     request = replace(request, contexts={"libraries": f"docker-image://{name}"})
                 option = output.option.replace(f"type=image,name={name}", f"type=oci,dest={archive}")
-                self._run_build(replace(request, output=option), on_event)
-                made = wait_for_layers()
-                loader.end()
-                wait_for_loader()
-                config, steps = read_steps(archive, Path(scratch, "steps"))
+                build_steps = replace(request, output=option)
+                if packs:
+                    # BuildKit gets an empty system, so that it merges and packs what lies above it alone.
+                    empty = Path(scratch, "empty")
+                    Path(empty, *HOME.split("/")).mkdir(parents=True)
+                    build_steps = replace(build_steps, contexts={"system": str(empty)})
+                    pack = partial(pack_system, self.engine, request, Path(scratch), compression, on_event)
+                with cancellation.run_ahead(pack) if packs else nullcontext() as wait_for_system:
+                    self._run_build(build_steps, on_event)
+                    config, steps = read_steps(archive, Path(scratch, "steps"))
+                    made = wait_for_layers()
+                    loader.end()
+                    wait_for_loader()
+                    if wait_for_system:
+                        steps[0] = wait_for_system()
                 filled = [made_layer for made_layer in made if made_layer.blob.files]
                 below, above = (
                     [make_layer(store, one.layer, one.blob) for one in filled if one.layer.group.is_upper == is_upper]

@@ -105,6 +105,12 @@ class BlobWriter:
         self._write(bytes(-size % tarfile.BLOCKSIZE))
         self._files += 1
 
+    def add_archive(self, pieces: Iterable[bytes]) -> None:
+        """Add all of a tar archive as it is, its end too: nothing may follow, and its files are not counted."""
+        for piece in pieces:
+            cancellation.raise_if_cancelled()
+            self._write(piece)
+
     def close(self) -> Blob:
         self._write(bytes(2 * tarfile.BLOCKSIZE))
         self._write_compressed(self._compressor.flush())
