@@ -5,6 +5,7 @@ import json
 import tarfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ class LoadingEngine(FakeEngine):
     def __init__(self) -> None:
         super().__init__()
         self.loads: list[tuple[int, set[str]]] = []
+        self.names: set[str] = set()
         self.loaded = threading.Condition()
 
     def load(self, pieces: Iterable[bytes]) -> None:
@@ -40,6 +42,7 @@ class LoadingEngine(FakeEngine):
         manifest = json.loads(files[blob_path(entry["digest"])])
         layers = [layer["digest"] for layer in manifest["layers"]]
         with self.loaded:
+            self.names.add(entry["annotations"]["io.containerd.image.name"])
             self.loads.append((len(layers), {digest for digest in layers if blob_path(digest) in files}))
             self.loaded.notify_all()
 
@@ -73,8 +76,8 @@ def add(tmp_path: Path, order: tuple[WheelLayer, ...]) -> Callable[[EarlyLoader,
 @pytest.fixture
 def loader(tmp_path: Path, order: tuple[WheelLayer, ...]) -> EarlyLoader:
     return EarlyLoader(
-        engine=LoadingEngine(), store=LayerStore(folder=tmp_path), name="tfimg/candidate:x", platform="linux/amd64",
-        order=order, on_event=ignore,
+        engine=LoadingEngine(), store=LayerStore(folder=tmp_path), platform="linux/amd64", order=order,
+        open_name=map("tfimg/candidate:{}".format, count()).__next__, on_event=ignore,
     )  # fmt: skip
 
 
@@ -100,6 +103,8 @@ def test_what_lies_lowest_is_loaded_while_the_rest_is_made(
     assert third in engine.loads[1][1]
     assert not {first, second} & engine.loads[1][1], "the engine has them"
     assert loader.loaded == 4
+    assert len(engine.names) == 2, "containerd removes what no name leads to any more"
+    assert f"docker.io/{loader.name}" in engine.names
 
 
 def test_layers_that_a_step_needs_are_loaded_however_small_they_are(

@@ -7,7 +7,7 @@ transferred to BuildKit, unpacked, mounted, copied and packed once more.
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -103,18 +103,22 @@ class BaseByteCode:
 
 @dataclass(kw_only=True)
 class EarlyLoader:
-    """Loads the lowest layers of an image into an engine while others are made, under the image's name.
+    """Loads the lowest layers of an image into an engine while others are made.
 
-    `order` has the layers, lowest first, as an engine unpacks them. `on_layer` is called from several threads. `loaded`
-    is the number of layers that the engine has; one without files counts for none.
+    Each load has a name of its own, which `open_name` gives and keeps until the image is complete: containerd removes
+    at any time what no name leads to, and a load moves its name before it unpacks on top of what the name led to
+    ("parent snapshot … does not exist", seen with containerd 1.7). `order` has the layers, lowest first, as an engine
+    unpacks them. `on_layer` is called from several threads. `loaded` is the number of layers that the engine has, by
+    the last `name`; one without files counts for none.
     """
 
     engine: Engine
     store: LayerStore
-    name: str
+    open_name: Callable[[], str]
     platform: Platform
     order: tuple[WheelLayer, ...]
     on_event: OnEvent
+    name: str = field(default="", init=False)
     loaded: int = field(default=0, init=False)
     _blobs: dict[WheelLayer, Blob] = field(default_factory=dict, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
@@ -169,7 +173,7 @@ class EarlyLoader:
         if len(layers) > self.loaded:
             names = ", ".join(layer.made_by for layer in layers[self.loaded :])
             with timed_step(f"load {names}", self.on_event):
-                config = make_plain_config(layers, self.platform)
+                config, self.name = make_plain_config(layers, self.platform), self.open_name()
                 self.engine.load(stream_image(self.name, layers, config, loaded=self.loaded))
         with self._changed:
             self.loaded, self._done = len(layers), len(ready)

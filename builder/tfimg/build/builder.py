@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property, partial
@@ -432,10 +432,13 @@ class Builder:
 
         Raises `DiskSpaceError` before anything is built.
         """
-        locks = self.project.services.state / "candidates"
-        with open_candidate(locks, plan.spec.identifier, self.engine, self.host, on_event) as name:
+        with self._open_name(plan.spec, on_event) as name:
             check_disk_space(replace(self.capabilities, free_bytes=self.engine.find_free_bytes()), plan.spec.device)
             yield self._build_candidate(plan, name, on_event)
+
+    def _open_name(self, spec: ImageSpec, on_event: OnEvent) -> AbstractContextManager[str]:
+        locks = self.project.services.state / "candidates"
+        return open_candidate(locks, spec.identifier, self.engine, self.host, on_event)
 
     def _build_candidate(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         if self._assembles(plan.spec):
@@ -474,10 +477,11 @@ class Builder:
         )
         store = services.layer_store
         order = [layer for layer in list_wheel_layers(plan.lock, spec.removed) if not layer.group.is_upper]
+        parts = ExitStack()
         loader = EarlyLoader(
             engine=self.engine,
             store=store,
-            name=name,
+            open_name=lambda: parts.enter_context(self._open_name(spec, on_event)),
             platform=spec.platform,
             # An engine unpacks an image of another platform only for a container.
             order=tuple(order) if spec.platform == self.capabilities.platform else (),
@@ -495,7 +499,11 @@ class Builder:
                 loader.end()
                 raise
 
-        with cancellation.run_ahead(make) as wait_for_layers, cancellation.run_ahead(loader.run) as wait_for_loader:
+        with (
+            parts,
+            cancellation.run_ahead(make) as wait_for_layers,
+            cancellation.run_ahead(loader.run) as wait_for_loader,
+        ):
             base, tools = self._prepare_bases(spec, on_event)
             start = time.monotonic()
             byte_code.set_base((tools or base).reference, (tools or base).digest)
@@ -512,7 +520,7 @@ class Builder:
                     if not loader.wait_for([layer for layer in order if layer.name in NVIDIA_GROUPS]):
                         wait_for_layers()  # either has failed
                         wait_for_loader()
-                    request = replace(request, contexts={"libraries": f"docker-image://{name}"})
+                    request = replace(request, contexts={"libraries": f"docker-image://{loader.name}"})
                 option = output.option.replace(f"type=image,name={name}", f"type=oci,dest={archive}")
                 build_steps = replace(request, output=option)
                 if packs:
