@@ -512,7 +512,7 @@ class Builder:
                 self._open_request(plan, plan.steps, name, base, tools) as request,
             ):
                 archive = Path(scratch, "steps.tar")
-                # A cache in a registry gets what one build made, and the steps of Debian packages need the system below.
+                # A cache in a registry gets what one build made; the steps of Debian packages need the system below.
                 packs = spec.platform == self.capabilities.platform and not (
                     spec.system_packages or self.settings.cache.targets
                 )

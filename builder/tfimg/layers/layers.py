@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -26,7 +26,7 @@ from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.failures import disk_error
 from tfimg.core.files import find_free_bytes, hash_file, name_in_errors, wait_for_lock, write_atomically
 from tfimg.core.tar import END, MAX_NAME, TarReader, stream_member
-from tfimg.layers.wheel import Blob, BlobWriter, find_path_problem, list_modules, list_record_rows, unpack_wheel
+from tfimg.layers.wheel import Blob, BlobWriter, OpenWheel, find_path_problem
 from tfimg.recipe.layout import (
     LAYER_FORMAT,
     SITE_PACKAGES,
@@ -351,10 +351,21 @@ class GroupMaker:
         self, group: WheelGroup, keys: Mapping[WheelLayer, str], wheels: Sequence[Path]
     ) -> dict[WheelLayer, Blob]:
         """Make the layers of a group, except those that another Python's wheels gave."""
+        with ExitStack() as stack:
+            with self.processors:
+                opened = [stack.enter_context(OpenWheel(wheel)) for wheel in wheels]
+            blobs = self._pack_opened(group, keys, opened)
+        for wheel in wheels:
+            wheel.unlink(missing_ok=True)
+        return blobs
+
+    def _pack_opened(
+        self, group: WheelGroup, keys: Mapping[WheelLayer, str], wheels: Sequence[OpenWheel]
+    ) -> dict[WheelLayer, Blob]:
         first = next(iter(keys))
         content_key = ""
         if group.shared_files and not group.is_shared:  # RECORD has the same hashes for every Python
-            rows = [row for wheel in wheels for row in list_record_rows(wheel, group.shared_files)]
+            rows = [row for wheel in wheels for row in wheel.list_record_rows(group.shared_files)]
             words = [LAYER_FORMAT, self.compression, *group.removed, *rows]
             content_key = hashlib.sha256("\n".join(words).encode()).hexdigest()
         blobs = {first: blob} if content_key and (blob := self._find(content_key, first)) else {}
@@ -367,19 +378,17 @@ class GroupMaker:
         ):
             with self.processors, self._new_layer(missing.get(True), blobs) as into:
                 for wheel in wheels:
-                    unpack_wheel(wheel, shared=group.shared_files, removed=group.removed, into=into, rest=rest)
+                    wheel.unpack(shared=group.shared_files, removed=group.removed, into=into, rest=rest)
             if rest:
                 _add_byte_code(rest, wait_for_byte_code())
         for layer, key in keys.items():
             self.store.set_key(key, blobs[layer])
         if content_key:
             self.store.set_key(content_key, blobs[first])
-        for wheel in wheels:
-            wheel.unlink(missing_ok=True)
         return {layer: blobs[layer] for layer in keys}
 
     @contextmanager
-    def _compile(self, group: WheelGroup, wheels: Sequence[Path]) -> Iterator[Callable[[], Path | None]]:
+    def _compile(self, group: WheelGroup, wheels: Sequence[OpenWheel]) -> Iterator[Callable[[], Path | None]]:
         """Compile the modules of wheels during the block; yield the function that waits for the tar of byte code."""
         if self.byte_code is None or group.is_shared or not wheels:
             yield lambda: None
@@ -423,12 +432,12 @@ class GroupMaker:
         return [LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
 
 
-def _write_modules(target: Path, wheels: Sequence[Path], group: WheelGroup) -> int:
+def _write_modules(target: Path, wheels: Sequence[OpenWheel], group: WheelGroup) -> int:
     """Write the Python files of wheels into a tar, and return their number."""
     count, written = 0, set[str]()
     with name_in_errors(target), target.open("wb") as sink:
         for wheel in wheels:
-            for path, content in list_modules(wheel, shared=group.shared_files, removed=group.removed):
+            for path, content in wheel.list_modules(shared=group.shared_files, removed=group.removed):
                 if path not in written:  # of a namespace's wheels, the first has the file: see `BlobWriter.add`
                     written.add(path)
                     sink.writelines(stream_member(path, len(content), [content]))
