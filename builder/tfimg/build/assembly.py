@@ -7,7 +7,7 @@ transferred to BuildKit, unpacked, mounted, copied and packed once more.
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,17 +25,22 @@ from tfimg.layers.wheel import Blob, BlobWriter
 from tfimg.matrix.schema import Platform
 from tfimg.recipe.layout import Compression, WheelLayer
 
-# A group of wheels is compiled while others are loaded. Only the tar remains in the build cache.
+# Groups of wheels are compiled while others are loaded. Only tars remain in the build cache.
 COMPILE = """ARG BASE
 FROM ${BASE} AS compiled
 ARG UNCOMPILED
 RUN --network=none --mount=type=bind,target=/context \\
     --mount=type=tmpfs,target=/modules --mount=type=tmpfs,target=/bytecode \\
-    tar -xf /context/modules.tar -C /modules && \\
-    UNCOMPILED="${UNCOMPILED}" python3 /context/bytecode.py /modules /bytecode && \\
-    tar -cf /bytecode.tar -C /bytecode .
+    set -e; export UNCOMPILED; mkdir /compiled; \\
+    for tar in /context/*.tar; do \\
+        group=$(basename "$tar" .tar); mkdir "/modules/$group" "/bytecode/$group"; \\
+        tar -xf "$tar" -C "/modules/$group"; \\
+        python3 /context/bytecode.py "/modules/$group" "/bytecode/$group"; \\
+        tar -cf "/compiled/$group.tar" -C "/bytecode/$group" .; \\
+        rm -r "/modules/$group" "/bytecode/$group"; \\
+    done
 FROM scratch
-COPY --from=compiled /bytecode.tar /
+COPY --from=compiled /compiled /
 """
 
 HOME = "home/tensorflow"
@@ -59,6 +64,8 @@ class BaseByteCode:
     no_cache: bool
     _base: tuple[str, str] = field(default=("", ""), init=False)
     _released: threading.Event = field(default_factory=threading.Event, init=False)
+    _building: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _waiting: dict[Path, Path] = field(default_factory=dict, init=False)
 
     def set_base(self, reference: str, digest: str) -> None:
         """State the base: its name in the engine or a registry, and its digest."""
@@ -78,13 +85,30 @@ class BaseByteCode:
         return sha256("\n".join(words).encode()).hexdigest()
 
     def compile(self, modules: Path, target: Path) -> None:
-        """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`."""
+        """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`.
+
+        One build at a time, with all that has come since the one before began: the six groups of 2.15.1 for CPU took
+        six builds, of 0.7 s of the processor each beside the compiler's own.
+        """
+        self._waiting[modules] = target
+        with self._building:
+            raise_if_cancelled()
+            if modules not in self._waiting:  # the build of another group has compiled it
+                return
+            batch = dict(self._waiting)
+            self._build(batch)
+            for one in batch:
+                del self._waiting[one]
+
+    def _build(self, batch: Mapping[Path, Path]) -> None:
+        """Compile the modules of several tars, and move the results to their targets."""
         reference, _ = self._wait()
         with tempfile.TemporaryDirectory(prefix="tfimg-bytecode-") as scratch:
             context, output = Path(scratch, "context"), Path(scratch, "output")
             context.mkdir()
             shutil.copy(self.script, context)
-            shutil.copy(modules, context / "modules.tar")
+            for number, modules in enumerate(batch):
+                shutil.copy(modules, context / f"{number}.tar")
             dockerfile = context / "Dockerfile"
             dockerfile.write_text(COMPILE)
             request = BuildRequest(
@@ -98,7 +122,8 @@ class BaseByteCode:
             with closing(self.engine.build(request)) as events:
                 for _ in events:
                     raise_if_cancelled()
-            shutil.move(output / "bytecode.tar", target)
+            for number, target in enumerate(batch.values()):
+                shutil.move(output / f"{number}.tar", target)
 
 
 @dataclass(kw_only=True)
