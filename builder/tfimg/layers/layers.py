@@ -281,7 +281,8 @@ OnLayer = Callable[[WheelLayer, Blob], None]
 class GroupMaker:
     """Makes the layers of groups of wheels of one lock.
 
-    `byte_code` gives those with Python code their byte code; None leaves it out. `on_layer` gets each layer as soon as
+    `byte_code` gives those with Python code their byte code; None leaves it out. The code of `leading` is compiled
+    first: its layer lies lowest of those with code, and is the largest. `on_layer` gets each layer as soon as
     the store has it. `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its parent
     for those that builds share.
     """
@@ -295,6 +296,8 @@ class GroupMaker:
     on_layer: OnLayer
     folder: Path
     downloads: Executor
+    leading: WheelGroup | None
+    led: threading.Event = field(default_factory=threading.Event)
     processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
 
     def make(self, group: WheelGroup) -> list[LayerResult]:
@@ -302,6 +305,13 @@ class GroupMaker:
 
         Another build that makes the same layers at the same time waits, and takes them from the store.
         """
+        try:
+            return self._make(group)
+        finally:
+            if group == self.leading:
+                self.led.set()
+
+    def _make(self, group: WheelGroup) -> list[LayerResult]:
         raise_if_cancelled()
         layers = group.layers
         keys = {layer: compute_key(layer, self.compression, self.byte_code) for layer in layers}
@@ -396,9 +406,8 @@ class GroupMaker:
         modules, target = (self.folder / f"{group.name}-{name}.tar" for name in ("modules", "bytecode"))
         with self.processors:
             count = _write_modules(modules, wheels, group)
-        with (
-            run_ahead(partial(self.byte_code.compile, modules, target)) if count else nullcontext(lambda: None) as wait
-        ):
+        work = partial(self._compile_in_turn, group, self.byte_code, modules, target)
+        with run_ahead(work) if count else nullcontext(lambda: None) as wait:
 
             def wait_for_target() -> Path | None:
                 wait()
@@ -407,6 +416,15 @@ class GroupMaker:
 
             yield wait_for_target
         target.unlink(missing_ok=True)
+
+    def _compile_in_turn(self, group: WheelGroup, byte_code: ByteCode, modules: Path, target: Path) -> None:
+        if group == self.leading:
+            self.led.set()
+        else:
+            with on_cancel(self.led.set):
+                self.led.wait()
+            raise_if_cancelled()
+        byte_code.compile(modules, target)
 
     @contextmanager
     def _new_layer(self, layer: WheelLayer | None, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter | None]:
@@ -516,6 +534,7 @@ def make_layers(
                 on_layer=on_layer,
                 folder=folder,
                 downloads=downloads,
+                leading=next((group for group in queue if not group.is_shared), None),
             )
             try:
                 jobs = [makers.submit(copy_context().run, maker.make, group) for group in queue]
