@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -134,21 +135,53 @@ def test_a_failed_load_ends_the_wait_for_it(loader: EarlyLoader, add: Callable[[
 
 
 class CompilingEngine(FakeEngine):
-    """Writes the tar of a build whose output is a folder."""
+    """Writes a tar for each of a build whose output is a folder, the first build when it is `released`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started, self.released = threading.Event(), threading.Event()
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         self.built.append(request)
-        self.dockerfiles.append(request.dockerfile.read_text())
-        assert (request.context / "modules.tar").read_bytes() == b"modules"
+        self.started.set()
+        assert self.released.wait(SECONDS)
         assert (request.context / "bytecode.py").read_bytes() == (ROOT / "images/build/bytecode.py").read_bytes()
         folder = Path(request.output.removeprefix("type=local,dest="))
         folder.mkdir()
-        (folder / "bytecode.tar").write_bytes(b"byte code")
+        for modules in request.context.glob("*.tar"):
+            (folder / modules.name).write_bytes(b"byte code of " + modules.read_bytes())
         yield from ()
+
+
+def test_groups_that_come_during_a_build_are_compiled_by_the_next_one(tmp_path: Path) -> None:
+    engine = CompilingEngine()
+    script = ROOT / "images/build/bytecode.py"
+    byte_code = BaseByteCode(engine=engine, script=script, uncompiled=(), no_cache=False)
+    byte_code.set_base("python:3.11", "sha256:a")
+
+    def start(name: str) -> threading.Thread:
+        (tmp_path / name).write_bytes(name.encode())
+        thread = threading.Thread(target=byte_code.compile, args=(tmp_path / name, tmp_path / f"{name}.out"))
+        thread.start()
+        return thread
+
+    threads = [start("tensorflow")]
+    assert engine.started.wait(SECONDS)
+    threads += [start("numpy"), start("packages")]
+    deadline = time.monotonic() + SECONDS
+    while len(byte_code._waiting) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    engine.released.set()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert len(engine.built) == 2
+    for name in ("tensorflow", "numpy", "packages"):
+        assert (tmp_path / f"{name}.out").read_text() == f"byte code of {name}"
 
 
 def test_byte_code_waits_for_the_base(tmp_path: Path) -> None:
     engine = CompilingEngine()
+    engine.released.set()
     (modules := tmp_path / "modules.tar").write_bytes(b"modules")
 
     def make(uncompiled: tuple[str, ...] = ()) -> BaseByteCode:
@@ -163,7 +196,7 @@ def test_byte_code_waits_for_the_base(tmp_path: Path) -> None:
     less.set_base("python:3.11", "sha256:a")
     assert len({key, other.key, less.key}) == 3
     less.compile(modules, tmp_path / "out.tar")
-    assert (tmp_path / "out.tar").read_bytes() == b"byte code"
+    assert (tmp_path / "out.tar").read_bytes() == b"byte code of modules"
     assert engine.built[0].build_args == {"BASE": "python:3.11", "UNCOMPILED": "pip/*"}
 
 

@@ -10,15 +10,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
-from tfimg.core.cancellation import on_cancel, raise_if_cancelled
+from tfimg.core.cancellation import on_cancel, raise_if_cancelled, run_ahead
 from tfimg.core.events import OnEvent, timed_step
 from tfimg.core.files import hash_file, name_in_errors, read_pieces
-from tfimg.engine.handover import ImageLayer, make_plain_config, stream_image
+from tfimg.engine.handover import ImageLayer, make_plain_config, read_steps, stream_image
 from tfimg.engine.interface import BuildRequest, Engine
 from tfimg.layers.layers import LayerStore
 from tfimg.layers.wheel import Blob, BlobWriter
@@ -87,8 +88,8 @@ class BaseByteCode:
     def compile(self, modules: Path, target: Path) -> None:
         """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`.
 
-        One build at a time, with all that has come since the one before began: the six groups of 2.15.1 for CPU took
-        six builds, of 0.7 s of the processor each beside the compiler's own.
+        One build at a time, of all that has come since the one before began: a build takes 0.6 s of the processor
+        beside what its compiler takes.
         """
         self._waiting[modules] = target
         with self._building:
@@ -119,9 +120,7 @@ class BaseByteCode:
                 output=f"type=local,dest={output}",
                 no_cache=self.no_cache,
             )
-            with closing(self.engine.build(request)) as events:
-                for _ in events:
-                    raise_if_cancelled()
+            _run_build(self.engine, request, lambda _: raise_if_cancelled())
             for number, target in enumerate(batch.values()):
                 shutil.move(output / f"{number}.tar", target)
 
@@ -213,18 +212,44 @@ def make_layer(store: LayerStore, layer: WheelLayer, blob: Blob) -> ImageLayer:
     )  # fmt: skip
 
 
-def pack_system(
+def build_steps(
+    engine: Engine,
+    request: BuildRequest,
+    folder: Path,
+    *,
+    option: str,
+    pack_system: Compression | None,
+    on_event: OnEvent,
+) -> tuple[dict[str, Any], list[ImageLayer]]:
+    """Build all that is not files of wheels; return the image's configuration and these layers, the system first.
+
+    Their files go to `folder`. `option` is the output that an engine's image would have. With `pack_system`, the
+    system is a build of its own, and packed here. Raises as `Engine.build`.
+    """
+    archive = folder / "steps.tar"
+    above = replace(request, output=option.replace(f"type=image,name={request.name}", f"type=oci,dest={archive}"))
+    if pack_system is None:
+        _run_build(engine, above, on_event)
+        return read_steps(archive, folder / "steps")
+    empty = folder / "empty"
+    (empty / HOME).mkdir(parents=True)
+    above = replace(above, contexts={"system": str(empty)})
+    with run_ahead(partial(_pack_system, engine, request, folder, pack_system, on_event)) as wait_for_system:
+        _run_build(engine, above, on_event)
+        config, layers = read_steps(archive, folder / "steps")
+        return config, [wait_for_system(), *layers[1:]]
+
+
+def _pack_system(
     engine: Engine, request: BuildRequest, folder: Path, compression: Compression, on_event: OnEvent
 ) -> ImageLayer:
     """Return the layer of the stage `system`, whose files BuildKit gives as they lie on its disk.
 
-    Its own way from a stage to a layer reads each file for a digest, copies it, and compares it with what is below.
-    Raises as `Engine.build`.
+    On its own way from a stage to a layer it reads each file for a digest, copies it, and compares it with what is
+    below. For the 5,000 files of Debian and Python, dockerd takes 2 s less of the processor so, and this program 0.8 s.
     """
     archive, file = folder / "system.tar", folder / "system"
-    with closing(engine.build(replace(request, target="system", output=f"type=tar,dest={archive}"))) as events:
-        for event in events:
-            on_event(event)
+    _run_build(engine, replace(request, target="system", output=f"type=tar,dest={archive}"), on_event)
     with timed_step("layer system", on_event), name_in_errors(file), file.open("wb") as sink:
         writer = BlobWriter(sink, compression)
         writer.add_archive(read_pieces(archive))
@@ -234,3 +259,9 @@ def pack_system(
         media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id, file=file,
         made_by="system",
     )  # fmt: skip
+
+
+def _run_build(engine: Engine, request: BuildRequest, on_event: OnEvent) -> None:
+    with closing(engine.build(request)) as events:
+        for event in events:
+            on_event(event)

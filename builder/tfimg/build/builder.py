@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property, partial
@@ -446,8 +446,12 @@ class Builder:
         base, tools = self._prepare_bases(plan.spec, on_event)
         start = time.monotonic()
         output = buildx.choose_output(self.capabilities, name, self.settings.choose_compression(plan.spec))
-        with self._open_request(plan, plan.dockerfile, name, base, tools) as request:
-            self._run_build(replace(request, output=output.option), on_event)
+        with (
+            self._open_request(plan, plan.dockerfile, name, base, tools) as request,
+            closing(self.engine.build(replace(request, output=output.option))) as events,
+        ):
+            for event in events:
+                on_event(event)
         return self._read_back(name, base, output, start, on_event)
 
     def _assembles(self, spec: ImageSpec) -> bool:
@@ -463,8 +467,8 @@ class Builder:
 
     def _assemble(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         """Load an image whose layers of wheels are made here, while the engine builds the rest."""
-        from tfimg.build.assembly import HOME, BaseByteCode, EarlyLoader, make_layer, pack_system
-        from tfimg.engine.handover import insert_layers, read_steps, stream_image
+        from tfimg.build.assembly import BaseByteCode, EarlyLoader, build_steps, make_layer
+        from tfimg.engine.handover import insert_layers, stream_image
 
         services, spec = self.project.services, plan.spec
         compression = self.settings.choose_compression(spec)
@@ -511,32 +515,21 @@ class Builder:
                 tempfile.TemporaryDirectory(prefix="tfimg-steps-") as scratch,
                 self._open_request(plan, plan.steps, name, base, tools) as request,
             ):
-                archive = Path(scratch, "steps.tar")
-                # A cache in a registry gets what one build made; the steps of Debian packages need the system below.
-                packs = spec.platform == self.capabilities.platform and not (
-                    spec.system_packages or self.settings.cache.targets
-                )
                 if spec.gpu:
                     if not loader.wait_for([layer for layer in order if layer.name in NVIDIA_GROUPS]):
                         wait_for_layers()  # either has failed
                         wait_for_loader()
                     request = replace(request, contexts={"libraries": f"docker-image://{loader.name}"})
-                option = output.option.replace(f"type=image,name={name}", f"type=oci,dest={archive}")
-                build_steps = replace(request, output=option)
-                if packs:
-                    # BuildKit gets an empty system, so that it merges and packs what lies above it alone.
-                    empty = Path(scratch, "empty")
-                    Path(empty, *HOME.split("/")).mkdir(parents=True)
-                    build_steps = replace(build_steps, contexts={"system": str(empty)})
-                    pack = partial(pack_system, self.engine, request, Path(scratch), compression, on_event)
-                with cancellation.run_ahead(pack) if packs else nullcontext() as wait_for_system:
-                    self._run_build(build_steps, on_event)
-                    config, steps = read_steps(archive, Path(scratch, "steps"))
-                    made = wait_for_layers()
-                    loader.end()
-                    wait_for_loader()
-                    if wait_for_system:
-                        steps[0] = wait_for_system()
+                # A cache in a registry gets what one build made; the steps of Debian packages need the system below.
+                # Of another platform than amd64, the stage has it in a folder.
+                apart = spec.platform == PLATFORMS[0] and not (spec.system_packages or self.settings.cache.targets)
+                config, steps = build_steps(
+                    self.engine, request, Path(scratch), option=output.option,
+                    pack_system=compression if apart else None, on_event=on_event,
+                )  # fmt: skip
+                made = wait_for_layers()
+                loader.end()
+                wait_for_loader()
                 filled = [made_layer for made_layer in made if made_layer.blob.files]
                 below, above = (
                     [make_layer(store, one.layer, one.blob) for one in filled if one.layer.group.is_upper == is_upper]
@@ -574,11 +567,6 @@ class Builder:
             request.dockerfile.write_text(dockerfile)
             write_context(plan, self.project.workspace.images, request.context)
             yield request
-
-    def _run_build(self, request: BuildRequest, on_event: OnEvent) -> None:
-        with closing(self.engine.build(request)) as events:
-            for event in events:
-                on_event(event)
 
     def _read_back(
         self, name: str, base: bases.BaseImage, output: buildx.Output, start: float, on_event: OnEvent

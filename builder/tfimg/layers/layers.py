@@ -418,13 +418,14 @@ class GroupMaker:
         target.unlink(missing_ok=True)
 
     def _compile_in_turn(self, group: WheelGroup, byte_code: ByteCode, modules: Path, target: Path) -> None:
-        if group == self.leading:
-            self.led.set()
-        else:
+        if group != self.leading:
             with on_cancel(self.led.set):
                 self.led.wait()
             raise_if_cancelled()
-        byte_code.compile(modules, target)
+        try:
+            byte_code.compile(modules, target)
+        finally:
+            self.led.set()
 
     @contextmanager
     def _new_layer(self, layer: WheelLayer | None, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter | None]:
