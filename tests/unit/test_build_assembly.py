@@ -104,7 +104,7 @@ def test_what_lies_lowest_is_loaded_while_the_rest_is_made(
     assert third in engine.loads[1][1]
     assert not {first, second} & engine.loads[1][1], "the engine has them"
     assert loader.loaded == 4
-    assert len(engine.names) == 2, "containerd removes what no name leads to any more"
+    assert len(engine.names) == 2, "containerd removes the layers of an image without a name"
     assert f"docker.io/{loader.name}" in engine.names
 
 

@@ -130,10 +130,11 @@ class EarlyLoader:
     """Loads the lowest layers of an image into an engine while others are made.
 
     Each load has a name of its own, which `open_name` gives and keeps until the image is complete: containerd removes
-    at any time what no name leads to, and a load moves its name before it unpacks on top of what the name led to
-    ("parent snapshot … does not exist", seen with containerd 1.7). `order` has the layers, lowest first, as an engine
-    unpacks them. `on_layer` is called from several threads. `loaded` is the number of layers that the engine has, by
-    the last `name`; one without files counts for none.
+    at any time what no image needs, and a load moves its name before it unpacks on top of the layers of the image
+    that had it ("parent snapshot … does not exist", seen with containerd 1.7).
+
+    `order` has the layers, lowest first, as an engine unpacks them. `on_layer` is called from several threads. `loaded`
+    is the number of layers that the engine has, by the last `name`; one without files counts for none.
     """
 
     engine: Engine
