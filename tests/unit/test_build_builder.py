@@ -19,6 +19,7 @@ from support.oci_images import put_index
 from support.programs import program
 from support.reports import GREEN
 from support.suite_events import done_event, end, make_output, start, suite
+from tfimg.build.assembly import SYSTEM_STEP
 from tfimg.build.batch import build_many
 from tfimg.build.builder import (
     Builder,
@@ -68,7 +69,7 @@ def planned(named: Callable[[str], ImageSpec]) -> Plan:
         spec=spec,
         lock=lock,
         dockerfile=dockerfile,
-        steps=f"{dockerfile}# steps\n",
+        steps=f"{dockerfile}# steps{SYSTEM_STEP}",
         tags=list_tags(spec, repository="tf"),
     )
 
@@ -141,7 +142,8 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
 def test_steps_of_debian_packages_and_a_registrys_cache_get_the_system(planned: Plan, tmp_path: Path) -> None:
     apt = replace(planned, spec=replace(planned.spec, extra=ExtraPackages(system_packages=("tree",))))
     cache = BuildCache(targets=("type=registry,ref=r.example/cache",))
-    for plan, settings in ((apt, BuildSettings()), (planned, BuildSettings(cache=cache))):
+    other = replace(planned, steps=planned.steps.replace("system / /", "system /target/ /"))
+    for plan, settings in ((apt, BuildSettings()), (other, BuildSettings()), (planned, BuildSettings(cache=cache))):
         engine = FakeEngine(remote={OFFICIAL_NAME: "sha256:b"})
         services = Connections(environ={"TFIMG_STATE": str(tmp_path)})
         with Builder(Project(services=services), engine, settings).candidate(plan):

@@ -44,6 +44,10 @@ FROM scratch
 COPY --from=compiled /compiled /
 """
 
+SYSTEM_STEP = "\nCOPY --link --from=system / /\n"
+"""Of images/templates/Dockerfile.j2: the lowest layer of a stage that is nothing else. Images of another platform than
+amd64 have their system in a folder of it."""
+
 HOME = "home/tensorflow"
 """The folder in which programs start, as the system has it: where it is missing, BuildKit would make another one."""
 

@@ -467,7 +467,7 @@ class Builder:
 
     def _assemble(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         """Load an image whose layers of wheels are made here, while the engine builds the rest."""
-        from tfimg.build.assembly import BaseByteCode, EarlyLoader, build_steps, make_layer
+        from tfimg.build.assembly import SYSTEM_STEP, BaseByteCode, EarlyLoader, build_steps, make_layer
         from tfimg.engine.handover import insert_layers, stream_image
 
         services, spec = self.project.services, plan.spec
@@ -521,8 +521,7 @@ class Builder:
                         wait_for_loader()
                     request = replace(request, contexts={"libraries": f"docker-image://{loader.name}"})
                 # A cache in a registry gets what one build made; the steps of Debian packages need the system below.
-                # Of another platform than amd64, the stage has it in a folder.
-                apart = spec.platform == PLATFORMS[0] and not (spec.system_packages or self.settings.cache.targets)
+                apart = SYSTEM_STEP in plan.steps and not (spec.system_packages or self.settings.cache.targets)
                 config, steps = build_steps(
                     self.engine, request, Path(scratch), option=output.option,
                     pack_system=compression if apart else None, on_event=on_event,
