@@ -36,16 +36,14 @@ MOMENTS = 10
 
 TEMPLATE = """\
 ARG BASE={{ spec.base.image }}
-FROM ${BASE} AS base
+FROM ${BASE} AS system
 RUN --network=none mkdir -p /opt/tensorflow/bin && ln -s /usr/bin/python3 /opt/tensorflow/bin/python \\
     && echo {{ spec.identifier }} >/opt/tensorflow/identifier
-FROM scratch AS wheels
-COPY --from=base /etc/hostname /
-FROM base AS red
+FROM system AS red
 RUN --network=none SECONDS_UNTIL_RED
-FROM wheels AS image
+FROM scratch AS image
 ENV PATH=/opt/tensorflow/bin:/usr/bin:/bin
-COPY --link --from=base / /
+COPY --link --from=system / /
 COPY --link --from=red /opt/tensorflow/identifier /red
 {% for name, value in labels.items() -%}
 LABEL {{ name }}="{{ value }}"

@@ -4,7 +4,9 @@ import io
 import json
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,7 @@ class LoadingEngine(FakeEngine):
     def __init__(self) -> None:
         super().__init__()
         self.loads: list[tuple[int, set[str]]] = []
+        self.names: set[str] = set()
         self.loaded = threading.Condition()
 
     def load(self, pieces: Iterable[bytes]) -> None:
@@ -40,6 +43,7 @@ class LoadingEngine(FakeEngine):
         manifest = json.loads(files[blob_path(entry["digest"])])
         layers = [layer["digest"] for layer in manifest["layers"]]
         with self.loaded:
+            self.names.add(entry["annotations"]["io.containerd.image.name"])
             self.loads.append((len(layers), {digest for digest in layers if blob_path(digest) in files}))
             self.loaded.notify_all()
 
@@ -73,8 +77,8 @@ def add(tmp_path: Path, order: tuple[WheelLayer, ...]) -> Callable[[EarlyLoader,
 @pytest.fixture
 def loader(tmp_path: Path, order: tuple[WheelLayer, ...]) -> EarlyLoader:
     return EarlyLoader(
-        engine=LoadingEngine(), store=LayerStore(folder=tmp_path), name="tfimg/candidate:x", platform="linux/amd64",
-        order=order, on_event=ignore,
+        engine=LoadingEngine(), store=LayerStore(folder=tmp_path), platform="linux/amd64", order=order,
+        open_name=map("tfimg/candidate:{}".format, count()).__next__, on_event=ignore,
     )  # fmt: skip
 
 
@@ -100,6 +104,8 @@ def test_what_lies_lowest_is_loaded_while_the_rest_is_made(
     assert third in engine.loads[1][1]
     assert not {first, second} & engine.loads[1][1], "the engine has them"
     assert loader.loaded == 4
+    assert len(engine.names) == 2, "containerd removes the layers of an image without a name"
+    assert f"docker.io/{loader.name}" in engine.names
 
 
 def test_layers_that_a_step_needs_are_loaded_however_small_they_are(
@@ -129,21 +135,53 @@ def test_a_failed_load_ends_the_wait_for_it(loader: EarlyLoader, add: Callable[[
 
 
 class CompilingEngine(FakeEngine):
-    """Writes the tar of a build whose output is a folder."""
+    """Writes a tar for each of a build whose output is a folder, the first build when it is `released`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started, self.released = threading.Event(), threading.Event()
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
         self.built.append(request)
-        self.dockerfiles.append(request.dockerfile.read_text())
-        assert (request.context / "modules.tar").read_bytes() == b"modules"
+        self.started.set()
+        assert self.released.wait(SECONDS)
         assert (request.context / "bytecode.py").read_bytes() == (ROOT / "images/build/bytecode.py").read_bytes()
         folder = Path(request.output.removeprefix("type=local,dest="))
         folder.mkdir()
-        (folder / "bytecode.tar").write_bytes(b"byte code")
+        for modules in request.context.glob("*.tar"):
+            (folder / modules.name).write_bytes(b"byte code of " + modules.read_bytes())
         yield from ()
+
+
+def test_groups_that_come_during_a_build_are_compiled_by_the_next_one(tmp_path: Path) -> None:
+    engine = CompilingEngine()
+    script = ROOT / "images/build/bytecode.py"
+    byte_code = BaseByteCode(engine=engine, script=script, uncompiled=(), no_cache=False)
+    byte_code.set_base("python:3.11", "sha256:a")
+
+    def start(name: str) -> threading.Thread:
+        (tmp_path / name).write_bytes(name.encode())
+        thread = threading.Thread(target=byte_code.compile, args=(tmp_path / name, tmp_path / f"{name}.out"))
+        thread.start()
+        return thread
+
+    threads = [start("tensorflow")]
+    assert engine.started.wait(SECONDS)
+    threads += [start("numpy"), start("packages")]
+    deadline = time.monotonic() + SECONDS
+    while len(byte_code._waiting) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    engine.released.set()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert len(engine.built) == 2
+    for name in ("tensorflow", "numpy", "packages"):
+        assert (tmp_path / f"{name}.out").read_text() == f"byte code of {name}"
 
 
 def test_byte_code_waits_for_the_base(tmp_path: Path) -> None:
     engine = CompilingEngine()
+    engine.released.set()
     (modules := tmp_path / "modules.tar").write_bytes(b"modules")
 
     def make(uncompiled: tuple[str, ...] = ()) -> BaseByteCode:
@@ -158,7 +196,7 @@ def test_byte_code_waits_for_the_base(tmp_path: Path) -> None:
     less.set_base("python:3.11", "sha256:a")
     assert len({key, other.key, less.key}) == 3
     less.compile(modules, tmp_path / "out.tar")
-    assert (tmp_path / "out.tar").read_bytes() == b"byte code"
+    assert (tmp_path / "out.tar").read_bytes() == b"byte code of modules"
     assert engine.built[0].build_args == {"BASE": "python:3.11", "UNCOMPILED": "pip/*"}
 
 

@@ -19,6 +19,7 @@ from support.oci_images import put_index
 from support.programs import program
 from support.reports import GREEN
 from support.suite_events import done_event, end, make_output, start, suite
+from tfimg.build.assembly import SYSTEM_STEP
 from tfimg.build.batch import build_many
 from tfimg.build.builder import (
     Builder,
@@ -33,7 +34,7 @@ from tfimg.core.errors import BuildError, DiskSpaceError, HashMismatchError, Net
 from tfimg.core.events import Event, InfoEvent, LogEvent, OnEvent, StepEvent, ignore
 from tfimg.core.paths import Workspace
 from tfimg.engine.bases import BaseConfig, BaseImage, BaseSource
-from tfimg.engine.buildx import Output, choose_output
+from tfimg.engine.buildx import BuildCache, Output, choose_output
 from tfimg.engine.interface import StoredImage, StoredLayer, StoreKind
 from tfimg.engine.machine import check_disk_space
 from tfimg.index.network import HostNetwork
@@ -68,7 +69,7 @@ def planned(named: Callable[[str], ImageSpec]) -> Plan:
         spec=spec,
         lock=lock,
         dockerfile=dockerfile,
-        steps=f"{dockerfile}# steps\n",
+        steps=f"{dockerfile}# steps{SYSTEM_STEP}",
         tags=list_tags(spec, repository="tf"),
     )
 
@@ -116,8 +117,8 @@ def test_a_build_gives_a_candidate_and_none_of_its_tags(planned: Plan) -> None:
 def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
     engine = FakeEngine()
     with candidate(planned, engine, fresh=True) as built:
-        (order,) = engine.built
-    assert engine.dockerfiles == [planned.steps]
+        system, order = sorted(engine.built, key=lambda one: one.target or "", reverse=True)
+    assert engine.dockerfiles == [planned.steps] * 2
     assert (order.name, order.no_cache) == (built.name, True)
     locks = [f"locks/2.15.1-cpu-py3.11/{layer}.txt" for layer in ("packages", "tensorflow")]
     written = [
@@ -126,12 +127,28 @@ def test_the_engine_is_ordered_exactly_what_was_planned(planned: Plan) -> None:
         for file in (ROOT / "images" / folder).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     ]
-    assert engine.contexts == [sorted([*written, *locks, "locks/installer.txt"])]
-    assert (order.build_args, order.contexts) == ({"BASE": f"{OFFICIAL_NAME}@sha256:b"}, {})
+    assert engine.contexts == [sorted([*written, *locks, "locks/installer.txt"])] * 2
+    assert order.build_args == {"BASE": f"{OFFICIAL_NAME}@sha256:b"}
     assert order.secrets == ["id=ca,src=/etc/ca.pem", "id=network,env=TFIMG_NETWORK_SECRET"]
     assert order.secret_env == {"TFIMG_NETWORK_SECRET": "export HTTPS_PROXY=http://p.example.test\n"}
     _, _, packed = built.output.option.partition(",oci-mediatypes")
     assert re.fullmatch(rf"type=oci,dest=/.*/steps\.tar,oci-mediatypes{packed}", order.output)
+    # BuildKit gives the files of the system, and sees none of them above.
+    assert (system.target, order.target, list(order.contexts)) == ("system", None, ["system"])
+    assert re.fullmatch(r"type=tar,dest=/.*/system\.tar", system.output)
+    assert replace(system, output="", target=None) == replace(order, output="", contexts={})
+
+
+def test_steps_of_debian_packages_and_a_registrys_cache_get_the_system(planned: Plan, tmp_path: Path) -> None:
+    apt = replace(planned, spec=replace(planned.spec, extra=ExtraPackages(system_packages=("tree",))))
+    cache = BuildCache(targets=("type=registry,ref=r.example/cache",))
+    other = replace(planned, steps=planned.steps.replace("system / /", "system /target/ /"))
+    for plan, settings in ((apt, BuildSettings()), (other, BuildSettings()), (planned, BuildSettings(cache=cache))):
+        engine = FakeEngine(remote={OFFICIAL_NAME: "sha256:b"})
+        services = Connections(environ={"TFIMG_STATE": str(tmp_path)})
+        with Builder(Project(services=services), engine, settings).candidate(plan):
+            (order,) = engine.built
+        assert order.contexts == {}
 
 
 def test_local_wheels_are_in_the_context(planned: Plan, tmp_path: Path) -> None:
@@ -181,9 +198,9 @@ def test_events_are_handed_on_as_they_come(planned: Plan) -> None:
     seen: list[Event] = []
     with candidate(planned, FakeEngine(script=[STARTED, SAID]), seen.append):
         assert isinstance(seen[0], InfoEvent)
-    assert seen[1:3] == [STARTED, SAID]
-    last = [(event.step, event.state) for event in seen[3:] if isinstance(event, StepEvent)]
-    steps = ("load the image", "reading the image back")
+    assert seen.count(STARTED) == seen.count(SAID) == 2, "of two builds"
+    last = [(event.step, event.state) for event in seen if isinstance(event, StepEvent) and event != STARTED]
+    steps = ("layer system", "load the image", "reading the image back")
     assert last == [(step, state) for step in steps for state in ("started", "done")]
 
 
@@ -213,7 +230,7 @@ def test_a_listener_that_fails_leaves_no_name_either(planned: Plan) -> None:
     with pytest.raises(BrokenPipeError), candidate(planned, engine, broken):
         pass
     assert engine.names == {}
-    assert len(engine.built) == 1
+    assert len(engine.built) <= 2, "neither build is tried again"
 
 
 def test_an_output_is_only_what_the_store_really_performs() -> None:

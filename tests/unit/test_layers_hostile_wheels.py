@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from support.hostile_wheels import ATTACKS, INFO, NAME, WHEEL, write_hostile_wheel
 from tfimg.core.errors import InvalidWheel
-from tfimg.layers.wheel import BlobWriter, find_path_problem, list_record_rows, unpack_wheel
+from tfimg.layers.wheel import BlobWriter, OpenWheel, find_path_problem
 
 
 def packed(wheel: Path) -> None:
     into, rest = BlobWriter(io.BytesIO(), "fast"), BlobWriter(io.BytesIO(), "fast")
-    unpack_wheel(wheel, shared=("thing/lib*",), into=into, rest=rest)
+    with OpenWheel(wheel) as opened:
+        opened.unpack(shared=("thing/lib*",), into=into, rest=rest)
 
 
 def test_a_sound_wheel_is_packed(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_a_path_in_a_wheel_has_limits(allowed: str, refused: str, problem: str) 
 @pytest.mark.parametrize("attack", ["no RECORD", "RECORD of two columns", "no archive", "parent", "MD5"])
 def test_the_contents_of_a_hostile_wheel_are_not_listed(attack: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidWheel, match=f"^{NAME} is not a valid wheel: "):
-        list_record_rows(ATTACKS[attack](tmp_path), ())
+        OpenWheel(ATTACKS[attack](tmp_path)).list_record_rows(())
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

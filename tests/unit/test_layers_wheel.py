@@ -22,7 +22,7 @@ from support.wheels import open_layer, read_files, record_hash, write_wheel
 from tfimg.cli.commands.build import Build
 from tfimg.core.cancellation import Cancellation
 from tfimg.core.errors import Interrupted, InvalidWheel
-from tfimg.layers.wheel import PIECE, Blob, BlobWriter, unpack_wheel
+from tfimg.layers.wheel import PIECE, Blob, BlobWriter, OpenWheel
 from tfimg.recipe.layout import SITE_PACKAGES, Compression, list_wheel_layers, split_lock
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,8 @@ def pack_both(wheel: Path, *shared: str) -> tuple[tarfile.TarFile, tarfile.TarFi
     """The layers of what is shared between Pythons, and of the rest."""
     sinks = io.BytesIO(), io.BytesIO()
     into, rest = (BlobWriter(sink, "fast") for sink in sinks)
-    unpack_wheel(wheel, shared=shared, into=into, rest=rest)
+    with OpenWheel(wheel) as opened:
+        opened.unpack(shared=shared, into=into, rest=rest)
     into.close(), rest.close()
     return open_layer(sinks[0].getvalue()), open_layer(sinks[1].getvalue())
 
@@ -54,7 +55,8 @@ def test_removed_files_are_in_record_alone_and_the_script_removes_the_same(wheel
     made = wheel("thing", files)
     sink = io.BytesIO()
     layer = BlobWriter(sink, "fast")
-    unpack_wheel(made, shared=(), removed=patterns, into=None, rest=layer)
+    with OpenWheel(made) as opened:
+        opened.unpack(shared=(), removed=patterns, into=None, rest=layer)
     layer.close()
     archive = open_layer(sink.getvalue())
     found = {name.removeprefix(f"{SITE_PACKAGES}/"): data for name, data in read_files(archive).items()}
@@ -220,7 +222,8 @@ def test_a_file_of_a_wheel_is_inflated_in_bounded_pieces(wheel: Wheel, tmp_path:
             super().add(path, size, measured(), executable=executable)
 
     made = wheel("thing", {"thing/zeros": bytes(40 * 2**20)})
-    unpack_wheel(made, shared=(), into=None, rest=Measuring(io.BytesIO(), "fast"))
+    with OpenWheel(made) as opened:
+        opened.unpack(shared=(), into=None, rest=Measuring(io.BytesIO(), "fast"))
     assert sum(sizes) > 40 * 2**20
     assert max(sizes) <= 4 * PIECE
 

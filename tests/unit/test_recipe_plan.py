@@ -13,6 +13,7 @@ import pytest
 from jinja2 import Environment
 
 from support.cases import cases
+from tfimg.build.assembly import SYSTEM_STEP
 from tfimg.core.errors import RenderError
 from tfimg.core.files import hash_files
 from tfimg.core.paths import Workspace, find_workspace
@@ -144,6 +145,15 @@ def test_debian_packages_of_a_gpu_image_are_installed_beside_nvidia_s_libraries(
     install = next(step for step in steps.split("\nRUN ") if "sh /build/debian tree" in step)
     assert f"--mount=type=bind,from=libraries,source={SITE_PACKAGES}/nvidia,target={SITE_PACKAGES}/nvidia" in install
     assert "from=libraries" not in render_dockerfile(spec, LOCK, jinja), "the layers lie below the step"
+
+
+def test_the_lowest_step_above_scratch_copies_the_system(spec: ImageSpec, jinja: Environment) -> None:
+    """A build packs what that stage has in place of the layer."""
+    steps = render_dockerfile(spec, LOCK, jinja, steps=True)
+    assert steps.partition("\nFROM wheels AS image")[2].startswith(SYSTEM_STEP)
+    wheels = steps.partition("\nFROM scratch AS wheels\n")[2].partition("\nFROM ")[0]
+    assert not any(line.startswith(("COPY", "RUN")) for line in wheels.splitlines())
+    assert SYSTEM_STEP not in render_dockerfile(replace(spec, platform="linux/arm64"), LOCK, jinja, steps=True)
 
 
 def test_dockerfiles_pull_no_frontend_take_nothing_private_and_mount_what_is_in_their_context(

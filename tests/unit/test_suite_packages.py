@@ -20,7 +20,7 @@ from contract import CheckFailed, CheckSkipped, Facts
 
 from support.site_packages import install, record_hash
 from support.wheels import write_wheel
-from tfimg.layers.wheel import BlobWriter, unpack_wheel
+from tfimg.layers.wheel import BlobWriter, OpenWheel
 from tfimg.recipe.layout import SITE_PACKAGES
 
 MACHINE = Facts(device="gpu")
@@ -327,7 +327,8 @@ def test_the_layers_that_we_make_of_a_wheel_pass(tmp_path: Path, monkeypatch: py
     )  # fmt: skip
     sinks = io.BytesIO(), io.BytesIO()
     layers = [BlobWriter(sink, "fast") for sink in sinks]
-    unpack_wheel(wheel, shared=[LIBRARY], into=layers[0], rest=layers[1])
+    with OpenWheel(wheel) as opened:
+        opened.unpack(shared=[LIBRARY], into=layers[0], rest=layers[1])
     for layer, sink in zip(layers, sinks, strict=True):
         layer.close()
         with zstandard.ZstdDecompressor().stream_reader(sink.getvalue()) as content:

@@ -7,36 +7,49 @@ transferred to BuildKit, unpacked, mounted, copied and packed once more.
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
-from tfimg.core.cancellation import on_cancel, raise_if_cancelled
+from tfimg.core.cancellation import on_cancel, raise_if_cancelled, run_ahead
 from tfimg.core.events import OnEvent, timed_step
-from tfimg.core.files import hash_file
-from tfimg.engine.handover import ImageLayer, make_plain_config, stream_image
+from tfimg.core.files import hash_file, name_in_errors, read_pieces
+from tfimg.engine.handover import ImageLayer, make_plain_config, read_steps, stream_image
 from tfimg.engine.interface import BuildRequest, Engine
 from tfimg.layers.layers import LayerStore
-from tfimg.layers.wheel import Blob
+from tfimg.layers.wheel import Blob, BlobWriter
 from tfimg.matrix.schema import Platform
-from tfimg.recipe.layout import WheelLayer
+from tfimg.recipe.layout import Compression, WheelLayer
 
-# A group of wheels is compiled while others are loaded. Only the tar remains in the build cache.
+# Groups of wheels are compiled while others are loaded. Only tars remain in the build cache.
 COMPILE = """ARG BASE
 FROM ${BASE} AS compiled
 ARG UNCOMPILED
 RUN --network=none --mount=type=bind,target=/context \\
     --mount=type=tmpfs,target=/modules --mount=type=tmpfs,target=/bytecode \\
-    tar -xf /context/modules.tar -C /modules && \\
-    UNCOMPILED="${UNCOMPILED}" python3 /context/bytecode.py /modules /bytecode && \\
-    tar -cf /bytecode.tar -C /bytecode .
+    set -e; export UNCOMPILED; mkdir /compiled; \\
+    for tar in /context/*.tar; do \\
+        group=$(basename "$tar" .tar); mkdir "/modules/$group" "/bytecode/$group"; \\
+        tar -xf "$tar" -C "/modules/$group"; \\
+        python3 /context/bytecode.py "/modules/$group" "/bytecode/$group"; \\
+        tar -cf "/compiled/$group.tar" -C "/bytecode/$group" .; \\
+        rm -r "/modules/$group" "/bytecode/$group"; \\
+    done
 FROM scratch
-COPY --from=compiled /bytecode.tar /
+COPY --from=compiled /compiled /
 """
+
+SYSTEM_STEP = "\nCOPY --link --from=system / /\n"
+"""Of images/templates/Dockerfile.j2: the lowest layer of a stage that is nothing else. Images of another platform than
+amd64 have their system in a folder of it."""
+
+HOME = "home/tensorflow"
+"""The folder in which programs start, as the system has it: where it is missing, BuildKit would make another one."""
 
 EARLY_BYTES = 30_000_000
 """Compressed bytes of layers that are worth an archive of their own before the rest is finished: the engine unpacks
@@ -56,6 +69,8 @@ class BaseByteCode:
     no_cache: bool
     _base: tuple[str, str] = field(default=("", ""), init=False)
     _released: threading.Event = field(default_factory=threading.Event, init=False)
+    _building: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _waiting: dict[Path, Path] = field(default_factory=dict, init=False)
 
     def set_base(self, reference: str, digest: str) -> None:
         """State the base: its name in the engine or a registry, and its digest."""
@@ -75,13 +90,30 @@ class BaseByteCode:
         return sha256("\n".join(words).encode()).hexdigest()
 
     def compile(self, modules: Path, target: Path) -> None:
-        """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`."""
+        """See `tfimg.layers.layers.ByteCode`. Raises as `Engine.build`.
+
+        One build at a time, of all that has come since the one before began: a build takes 0.6 s of the processor
+        beside what its compiler takes.
+        """
+        self._waiting[modules] = target
+        with self._building:
+            raise_if_cancelled()
+            if modules not in self._waiting:  # the build of another group has compiled it
+                return
+            batch = dict(self._waiting)
+            self._build(batch)
+            for one in batch:
+                del self._waiting[one]
+
+    def _build(self, batch: Mapping[Path, Path]) -> None:
+        """Compile the modules of several tars, and move the results to their targets."""
         reference, _ = self._wait()
         with tempfile.TemporaryDirectory(prefix="tfimg-bytecode-") as scratch:
             context, output = Path(scratch, "context"), Path(scratch, "output")
             context.mkdir()
             shutil.copy(self.script, context)
-            shutil.copy(modules, context / "modules.tar")
+            for number, modules in enumerate(batch):
+                shutil.copy(modules, context / f"{number}.tar")
             dockerfile = context / "Dockerfile"
             dockerfile.write_text(COMPILE)
             request = BuildRequest(
@@ -92,26 +124,30 @@ class BaseByteCode:
                 output=f"type=local,dest={output}",
                 no_cache=self.no_cache,
             )
-            with closing(self.engine.build(request)) as events:
-                for _ in events:
-                    raise_if_cancelled()
-            shutil.move(output / "bytecode.tar", target)
+            _run_build(self.engine, request, lambda _: raise_if_cancelled())
+            for number, target in enumerate(batch.values()):
+                shutil.move(output / f"{number}.tar", target)
 
 
 @dataclass(kw_only=True)
 class EarlyLoader:
-    """Loads the lowest layers of an image into an engine while others are made, under the image's name.
+    """Loads the lowest layers of an image into an engine while others are made.
+
+    Each load has a name of its own, which `open_name` gives and keeps until the image is complete: containerd removes
+    at any time what no image needs, and a load moves its name before it unpacks on top of the layers of the image
+    that had it ("parent snapshot … does not exist", seen with containerd 1.7).
 
     `order` has the layers, lowest first, as an engine unpacks them. `on_layer` is called from several threads. `loaded`
-    is the number of layers that the engine has; one without files counts for none.
+    is the number of layers that the engine has, by the last `name`; one without files counts for none.
     """
 
     engine: Engine
     store: LayerStore
-    name: str
+    open_name: Callable[[], str]
     platform: Platform
     order: tuple[WheelLayer, ...]
     on_event: OnEvent
+    name: str = field(default="", init=False)
     loaded: int = field(default=0, init=False)
     _blobs: dict[WheelLayer, Blob] = field(default_factory=dict, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
@@ -166,7 +202,7 @@ class EarlyLoader:
         if len(layers) > self.loaded:
             names = ", ".join(layer.made_by for layer in layers[self.loaded :])
             with timed_step(f"load {names}", self.on_event):
-                config = make_plain_config(layers, self.platform)
+                config, self.name = make_plain_config(layers, self.platform), self.open_name()
                 self.engine.load(stream_image(self.name, layers, config, loaded=self.loaded))
         with self._changed:
             self.loaded, self._done = len(layers), len(ready)
@@ -179,3 +215,58 @@ def make_layer(store: LayerStore, layer: WheelLayer, blob: Blob) -> ImageLayer:
         media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id,
         file=store.path(blob.digest), made_by=layer.name,
     )  # fmt: skip
+
+
+def build_steps(
+    engine: Engine,
+    request: BuildRequest,
+    folder: Path,
+    *,
+    option: str,
+    pack_system: Compression | None,
+    on_event: OnEvent,
+) -> tuple[dict[str, Any], list[ImageLayer]]:
+    """Build all that is not files of wheels; return the image's configuration and these layers, the system first.
+
+    Their files go to `folder`. `option` is the output that an engine's image would have. With `pack_system`, the
+    system is a build of its own, and packed here. Raises as `Engine.build`.
+    """
+    archive = folder / "steps.tar"
+    above = replace(request, output=option.replace(f"type=image,name={request.name}", f"type=oci,dest={archive}"))
+    if pack_system is None:
+        _run_build(engine, above, on_event)
+        return read_steps(archive, folder / "steps")
+    empty = folder / "empty"
+    (empty / HOME).mkdir(parents=True)
+    above = replace(above, contexts={"system": str(empty)})
+    with run_ahead(partial(_pack_system, engine, request, folder, pack_system, on_event)) as wait_for_system:
+        _run_build(engine, above, on_event)
+        config, layers = read_steps(archive, folder / "steps")
+        return config, [wait_for_system(), *layers[1:]]
+
+
+def _pack_system(
+    engine: Engine, request: BuildRequest, folder: Path, compression: Compression, on_event: OnEvent
+) -> ImageLayer:
+    """Return the layer of the stage `system`, whose files BuildKit gives as they lie on its disk.
+
+    On its own way from a stage to a layer it reads each file for a digest, copies it, and compares it with what is
+    below. For the 5,000 files of Debian and Python, dockerd takes 2 s less of the processor so, and this program 0.8 s.
+    """
+    archive, file = folder / "system.tar", folder / "system"
+    _run_build(engine, replace(request, target="system", output=f"type=tar,dest={archive}"), on_event)
+    with timed_step("layer system", on_event), name_in_errors(file), file.open("wb") as sink:
+        writer = BlobWriter(sink, compression)
+        writer.add_archive(read_pieces(archive))
+        blob = writer.close()
+    archive.unlink()
+    return ImageLayer(
+        media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id, file=file,
+        made_by="system",
+    )  # fmt: skip
+
+
+def _run_build(engine: Engine, request: BuildRequest, on_event: OnEvent) -> None:
+    with closing(engine.build(request)) as events:
+        for event in events:
+            on_event(event)

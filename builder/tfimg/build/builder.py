@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property, partial
@@ -432,10 +432,13 @@ class Builder:
 
         Raises `DiskSpaceError` before anything is built.
         """
-        locks = self.project.services.state / "candidates"
-        with open_candidate(locks, plan.spec.identifier, self.engine, self.host, on_event) as name:
+        with self._open_name(plan.spec, on_event) as name:
             check_disk_space(replace(self.capabilities, free_bytes=self.engine.find_free_bytes()), plan.spec.device)
             yield self._build_candidate(plan, name, on_event)
+
+    def _open_name(self, spec: ImageSpec, on_event: OnEvent) -> AbstractContextManager[str]:
+        locks = self.project.services.state / "candidates"
+        return open_candidate(locks, spec.identifier, self.engine, self.host, on_event)
 
     def _build_candidate(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         if self._assembles(plan.spec):
@@ -443,8 +446,12 @@ class Builder:
         base, tools = self._prepare_bases(plan.spec, on_event)
         start = time.monotonic()
         output = buildx.choose_output(self.capabilities, name, self.settings.choose_compression(plan.spec))
-        with self._open_request(plan, plan.dockerfile, name, base, tools) as request:
-            self._run_build(replace(request, output=output.option), on_event)
+        with (
+            self._open_request(plan, plan.dockerfile, name, base, tools) as request,
+            closing(self.engine.build(replace(request, output=output.option))) as events,
+        ):
+            for event in events:
+                on_event(event)
         return self._read_back(name, base, output, start, on_event)
 
     def _assembles(self, spec: ImageSpec) -> bool:
@@ -460,8 +467,8 @@ class Builder:
 
     def _assemble(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         """Load an image whose layers of wheels are made here, while the engine builds the rest."""
-        from tfimg.build.assembly import BaseByteCode, EarlyLoader, make_layer
-        from tfimg.engine.handover import insert_layers, read_steps, stream_image
+        from tfimg.build.assembly import SYSTEM_STEP, BaseByteCode, EarlyLoader, build_steps, make_layer
+        from tfimg.engine.handover import insert_layers, stream_image
 
         services, spec = self.project.services, plan.spec
         compression = self.settings.choose_compression(spec)
@@ -474,10 +481,11 @@ class Builder:
         )
         store = services.layer_store
         order = [layer for layer in list_wheel_layers(plan.lock, spec.removed) if not layer.group.is_upper]
+        parts = ExitStack()
         loader = EarlyLoader(
             engine=self.engine,
             store=store,
-            name=name,
+            open_name=lambda: parts.enter_context(self._open_name(spec, on_event)),
             platform=spec.platform,
             # An engine unpacks an image of another platform only for a container.
             order=tuple(order) if spec.platform == self.capabilities.platform else (),
@@ -495,7 +503,11 @@ class Builder:
                 loader.end()
                 raise
 
-        with cancellation.run_ahead(make) as wait_for_layers, cancellation.run_ahead(loader.run) as wait_for_loader:
+        with (
+            parts,
+            cancellation.run_ahead(make) as wait_for_layers,
+            cancellation.run_ahead(loader.run) as wait_for_loader,
+        ):
             base, tools = self._prepare_bases(spec, on_event)
             start = time.monotonic()
             byte_code.set_base((tools or base).reference, (tools or base).digest)
@@ -503,18 +515,20 @@ class Builder:
                 tempfile.TemporaryDirectory(prefix="tfimg-steps-") as scratch,
                 self._open_request(plan, plan.steps, name, base, tools) as request,
             ):
-                archive = Path(scratch, "steps.tar")
                 if spec.gpu:
                     if not loader.wait_for([layer for layer in order if layer.name in NVIDIA_GROUPS]):
                         wait_for_layers()  # either has failed
                         wait_for_loader()
-                    request = replace(request, contexts={"libraries": f"docker-image://{name}"})
-                option = output.option.replace(f"type=image,name={name}", f"type=oci,dest={archive}")
-                self._run_build(replace(request, output=option), on_event)
+                    request = replace(request, contexts={"libraries": f"docker-image://{loader.name}"})
+                # A cache in a registry gets what one build made; the steps of Debian packages need the system below.
+                apart = SYSTEM_STEP in plan.steps and not (spec.system_packages or self.settings.cache.targets)
+                config, steps = build_steps(
+                    self.engine, request, Path(scratch), option=output.option,
+                    pack_system=compression if apart else None, on_event=on_event,
+                )  # fmt: skip
                 made = wait_for_layers()
                 loader.end()
                 wait_for_loader()
-                config, steps = read_steps(archive, Path(scratch, "steps"))
                 filled = [made_layer for made_layer in made if made_layer.blob.files]
                 below, above = (
                     [make_layer(store, one.layer, one.blob) for one in filled if one.layer.group.is_upper == is_upper]
@@ -552,11 +566,6 @@ class Builder:
             request.dockerfile.write_text(dockerfile)
             write_context(plan, self.project.workspace.images, request.context)
             yield request
-
-    def _run_build(self, request: BuildRequest, on_event: OnEvent) -> None:
-        with closing(self.engine.build(request)) as events:
-            for event in events:
-                on_event(event)
 
     def _read_back(
         self, name: str, base: bases.BaseImage, output: buildx.Output, start: float, on_event: OnEvent

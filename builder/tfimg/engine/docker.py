@@ -954,6 +954,7 @@ def build_command(request: interface.BuildRequest) -> list[str]:
         *(f"--cache-from={source}" for source in request.cache_from),
         *(f"--cache-to={target}" for target in request.cache_to),
         *([f"--platform={request.platform}"] if request.platform else []),
+        *([f"--target={request.target}"] if request.target else []),
         *(["--no-cache"] if request.no_cache else []),
         str(request.context),
     ]

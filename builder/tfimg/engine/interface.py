@@ -93,6 +93,7 @@ class BuildRequest:
     cache_to: Sequence[str] = ()
     contexts: Mapping[str, str] = field(default_factory=dict)
     platform: Platform | None = None
+    target: str | None = None
 
 
 OnProgress = Callable[[ProgressEvent], None]

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -26,7 +26,7 @@ from tfimg.core.events import OnEvent, StepEvent, StepState
 from tfimg.core.failures import disk_error
 from tfimg.core.files import find_free_bytes, hash_file, name_in_errors, wait_for_lock, write_atomically
 from tfimg.core.tar import END, MAX_NAME, TarReader, stream_member
-from tfimg.layers.wheel import Blob, BlobWriter, find_path_problem, list_modules, list_record_rows, unpack_wheel
+from tfimg.layers.wheel import Blob, BlobWriter, OpenWheel, find_path_problem
 from tfimg.recipe.layout import (
     LAYER_FORMAT,
     SITE_PACKAGES,
@@ -281,7 +281,8 @@ OnLayer = Callable[[WheelLayer, Blob], None]
 class GroupMaker:
     """Makes the layers of groups of wheels of one lock.
 
-    `byte_code` gives those with Python code their byte code; None leaves it out. `on_layer` gets each layer as soon as
+    `byte_code` gives those with Python code their byte code; None leaves it out. The code of `leading` is compiled
+    first: its layer lies lowest of those with code, and is the largest. `on_layer` gets each layer as soon as
     the store has it. `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its parent
     for those that builds share.
     """
@@ -295,6 +296,8 @@ class GroupMaker:
     on_layer: OnLayer
     folder: Path
     downloads: Executor
+    leading: WheelGroup | None
+    led: threading.Event = field(default_factory=threading.Event)
     processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
 
     def make(self, group: WheelGroup) -> list[LayerResult]:
@@ -302,6 +305,13 @@ class GroupMaker:
 
         Another build that makes the same layers at the same time waits, and takes them from the store.
         """
+        try:
+            return self._make(group)
+        finally:
+            if group == self.leading:
+                self.led.set()
+
+    def _make(self, group: WheelGroup) -> list[LayerResult]:
         raise_if_cancelled()
         layers = group.layers
         keys = {layer: compute_key(layer, self.compression, self.byte_code) for layer in layers}
@@ -351,10 +361,21 @@ class GroupMaker:
         self, group: WheelGroup, keys: Mapping[WheelLayer, str], wheels: Sequence[Path]
     ) -> dict[WheelLayer, Blob]:
         """Make the layers of a group, except those that another Python's wheels gave."""
+        with ExitStack() as stack:
+            with self.processors:
+                opened = [stack.enter_context(OpenWheel(wheel)) for wheel in wheels]
+            blobs = self._pack_opened(group, keys, opened)
+        for wheel in wheels:
+            wheel.unlink(missing_ok=True)
+        return blobs
+
+    def _pack_opened(
+        self, group: WheelGroup, keys: Mapping[WheelLayer, str], wheels: Sequence[OpenWheel]
+    ) -> dict[WheelLayer, Blob]:
         first = next(iter(keys))
         content_key = ""
         if group.shared_files and not group.is_shared:  # RECORD has the same hashes for every Python
-            rows = [row for wheel in wheels for row in list_record_rows(wheel, group.shared_files)]
+            rows = [row for wheel in wheels for row in wheel.list_record_rows(group.shared_files)]
             words = [LAYER_FORMAT, self.compression, *group.removed, *rows]
             content_key = hashlib.sha256("\n".join(words).encode()).hexdigest()
         blobs = {first: blob} if content_key and (blob := self._find(content_key, first)) else {}
@@ -367,19 +388,17 @@ class GroupMaker:
         ):
             with self.processors, self._new_layer(missing.get(True), blobs) as into:
                 for wheel in wheels:
-                    unpack_wheel(wheel, shared=group.shared_files, removed=group.removed, into=into, rest=rest)
+                    wheel.unpack(shared=group.shared_files, removed=group.removed, into=into, rest=rest)
             if rest:
                 _add_byte_code(rest, wait_for_byte_code())
         for layer, key in keys.items():
             self.store.set_key(key, blobs[layer])
         if content_key:
             self.store.set_key(content_key, blobs[first])
-        for wheel in wheels:
-            wheel.unlink(missing_ok=True)
         return {layer: blobs[layer] for layer in keys}
 
     @contextmanager
-    def _compile(self, group: WheelGroup, wheels: Sequence[Path]) -> Iterator[Callable[[], Path | None]]:
+    def _compile(self, group: WheelGroup, wheels: Sequence[OpenWheel]) -> Iterator[Callable[[], Path | None]]:
         """Compile the modules of wheels during the block; yield the function that waits for the tar of byte code."""
         if self.byte_code is None or group.is_shared or not wheels:
             yield lambda: None
@@ -387,9 +406,8 @@ class GroupMaker:
         modules, target = (self.folder / f"{group.name}-{name}.tar" for name in ("modules", "bytecode"))
         with self.processors:
             count = _write_modules(modules, wheels, group)
-        with (
-            run_ahead(partial(self.byte_code.compile, modules, target)) if count else nullcontext(lambda: None) as wait
-        ):
+        work = partial(self._compile_in_turn, group, self.byte_code, modules, target)
+        with run_ahead(work) if count else nullcontext(lambda: None) as wait:
 
             def wait_for_target() -> Path | None:
                 wait()
@@ -398,6 +416,16 @@ class GroupMaker:
 
             yield wait_for_target
         target.unlink(missing_ok=True)
+
+    def _compile_in_turn(self, group: WheelGroup, byte_code: ByteCode, modules: Path, target: Path) -> None:
+        if group != self.leading:
+            with on_cancel(self.led.set):
+                self.led.wait()
+            raise_if_cancelled()
+        try:
+            byte_code.compile(modules, target)
+        finally:
+            self.led.set()
 
     @contextmanager
     def _new_layer(self, layer: WheelLayer | None, blobs: dict[WheelLayer, Blob]) -> Iterator[BlobWriter | None]:
@@ -423,12 +451,12 @@ class GroupMaker:
         return [LayerResult(layer=layer, blob=blob, seconds=seconds) for layer, blob in blobs.items()]
 
 
-def _write_modules(target: Path, wheels: Sequence[Path], group: WheelGroup) -> int:
+def _write_modules(target: Path, wheels: Sequence[OpenWheel], group: WheelGroup) -> int:
     """Write the Python files of wheels into a tar, and return their number."""
     count, written = 0, set[str]()
     with name_in_errors(target), target.open("wb") as sink:
         for wheel in wheels:
-            for path, content in list_modules(wheel, shared=group.shared_files, removed=group.removed):
+            for path, content in wheel.list_modules(shared=group.shared_files, removed=group.removed):
                 if path not in written:  # of a namespace's wheels, the first has the file: see `BlobWriter.add`
                     written.add(path)
                     sink.writelines(stream_member(path, len(content), [content]))
@@ -507,6 +535,7 @@ def make_layers(
                 on_layer=on_layer,
                 folder=folder,
                 downloads=downloads,
+                leading=next((group for group in queue if not group.is_shared), None),
             )
             try:
                 jobs = [makers.submit(copy_context().run, maker.make, group) for group in queue]

@@ -23,7 +23,7 @@ from email.parser import HeaderParser
 from itertools import pairwise
 from os.path import relpath
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Self
 
 import zstandard
 from installer.records import Hash, InvalidRecordEntry, RecordEntry, parse_record_file
@@ -104,6 +104,12 @@ class BlobWriter:
             raise ValueError(f"{path!r} has {written} bytes, not {size}")
         self._write(bytes(-size % tarfile.BLOCKSIZE))
         self._files += 1
+
+    def add_archive(self, pieces: Iterable[bytes]) -> None:
+        """Add all of a tar archive as it is, its end too: nothing may follow, and its files are not counted."""
+        for piece in pieces:
+            cancellation.raise_if_cancelled()
+            self._write(piece)
 
     def close(self) -> Blob:
         self._write(bytes(2 * tarfile.BLOCKSIZE))
@@ -337,68 +343,101 @@ class CheckedWheel:
     scripts: tuple[Script, ...]
 
 
-def unpack_wheel(
-    wheel: Path, *, shared: Sequence[str], removed: Sequence[str] = (), into: BlobWriter | None, rest: BlobWriter | None
-) -> None:
-    """Write the files of a wheel that match `shared` to `into`, the others to `rest`.
+class OpenWheel:
+    """A wheel whose file is open, and whose statements are checked once for all that is read of it.
 
-    `shared` are patterns of files and folders below site-packages, `removed` of files; what matches `removed` is in
-    RECORD only.
-    A layer that is None exists already: its files are not even read. Raises `InvalidWheel` for a wheel that is
-    malformed or damaged; what was written until then is unusable.
+    Methods raise `InvalidWheel` for a wheel that is malformed or damaged. Not thread-safe.
     """
-    own = into if tuple(shared) == (".",) else rest
-    with open_archive(wheel) as archive:
-        checked = check_wheel(wheel.name, archive)
-        info, root = checked.info, checked.root
-        records = [
-            _write(own, Scheme("scripts"), *script.generate(INTERPRETER, "posix"), executable=True)
-            for script in checked.scripts
-        ]
-        for member in checked.members:
-            path = member.item.filename
-            # Byte code in a wheel is by mistake, and is compiled anew in the image.
-            if path not in (f"{info}/RECORD", f"{info}/INSTALLER") and "__pycache__" not in path.split("/")[:-1]:
-                is_package = member.scheme in ("purelib", "platlib")
-                is_shared = is_package and _matches(member.path, shared)
-                is_removed = is_package and _is_removed(member.path, removed)
-                target = None if is_removed else into if is_shared else own
-                records.append(_write_member(target, member, archive))
-        records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
-        records.append((root, RecordEntry(f"{info}/RECORD", None, None)))
-        with construct_record_file(
-            records,
-            lambda scheme: None if scheme == root else f"{relpath(SCHEME_FOLDERS[scheme], SCHEME_FOLDERS[root])}/",
-        ) as record:
-            _write(own, root, f"{info}/RECORD", record.read())
 
+    def __init__(self, wheel: Path) -> None:
+        self.name = wheel.name
+        self._raw = WheelFile(wheel)
+        try:
+            with _refusing(wheel.name):
+                self._archive = WheelZip(self._raw)
+                self._checked = check_wheel(wheel.name, self._archive)
+        except BaseException:
+            self._raw.close()
+            raise
 
-def list_modules(wheel: Path, *, shared: Sequence[str], removed: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
-    """Yield path, below site-packages, and content of each Python file that `unpack_wheel` writes to `rest`.
+    def __enter__(self) -> Self:
+        return self
 
-    Raises `InvalidWheel`.
-    """
-    with open_archive(wheel) as archive:
-        for member in check_wheel(wheel.name, archive).members:
-            path = member.path
-            is_module = member.scheme in ("purelib", "platlib") and path.endswith(".py")
-            if is_module and not _matches(path, shared) and not _is_removed(path, removed):
-                yield path, b"".join(archive.pieces(member.item, member.record))
+    def __exit__(self, *_: object) -> None:
+        self._raw.close()
 
+    def unpack(
+        self, *, shared: Sequence[str], removed: Sequence[str] = (), into: BlobWriter | None, rest: BlobWriter | None
+    ) -> None:
+        """Write the files that match `shared` to `into`, the others to `rest`.
 
-def list_record_rows(wheel: Path, shared: Sequence[str]) -> list[str]:
-    """Return the rows of RECORD whose paths match `shared`. Raises `InvalidWheel`."""
-    with open_archive(wheel) as archive:
-        rows = (member.record.to_row() for member in check_wheel(wheel.name, archive).members)
+        `shared` are patterns of files and folders below site-packages, `removed` of files; what matches `removed` is in
+        RECORD only. A layer that is None exists already: its files are not even read. What was written until an error
+        is unusable.
+        """
+        with _refusing(self.name):
+            _unpack(self._archive, self._checked, shared=shared, removed=removed, into=into, rest=rest)
+
+    def list_modules(self, *, shared: Sequence[str], removed: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
+        """Yield path, below site-packages, and content of each Python file that `unpack` writes to `rest`."""
+        with _refusing(self.name):
+            for member in self._checked.members:
+                path = member.path
+                is_module = member.scheme in ("purelib", "platlib") and path.endswith(".py")
+                if is_module and not _matches(path, shared) and not _is_removed(path, removed):
+                    yield path, b"".join(self._archive.pieces(member.item, member.record))
+
+    def list_record_rows(self, shared: Sequence[str]) -> list[str]:
+        """Return the rows of RECORD whose paths match `shared`."""
+        rows = (member.record.to_row() for member in self._checked.members)
         return sorted(",".join(row) for row in rows if _matches(row[0], shared))
+
+
+def _unpack(
+    archive: WheelZip,
+    checked: CheckedWheel,
+    *,
+    shared: Sequence[str],
+    removed: Sequence[str],
+    into: BlobWriter | None,
+    rest: BlobWriter | None,
+) -> None:
+    own = into if tuple(shared) == (".",) else rest
+    info, root = checked.info, checked.root
+    records = [
+        _write(own, Scheme("scripts"), *script.generate(INTERPRETER, "posix"), executable=True)
+        for script in checked.scripts
+    ]
+    for member in checked.members:
+        path = member.item.filename
+        # Byte code in a wheel is by mistake, and is compiled anew in the image.
+        if path not in (f"{info}/RECORD", f"{info}/INSTALLER") and "__pycache__" not in path.split("/")[:-1]:
+            is_package = member.scheme in ("purelib", "platlib")
+            is_shared = is_package and _matches(member.path, shared)
+            is_removed = is_package and _is_removed(member.path, removed)
+            target = None if is_removed else into if is_shared else own
+            records.append(_write_member(target, member, archive))
+    records.append(_write(own, root, f"{info}/INSTALLER", b"tfimg\n"))
+    records.append((root, RecordEntry(f"{info}/RECORD", None, None)))
+    with construct_record_file(
+        records,
+        lambda scheme: None if scheme == root else f"{relpath(SCHEME_FOLDERS[scheme], SCHEME_FOLDERS[root])}/",
+    ) as record:
+        _write(own, root, f"{info}/RECORD", record.read())
 
 
 @contextmanager
 def open_archive(wheel: Path) -> Iterator[WheelZip]:
     """Open the archive of a wheel. Raises `InvalidWheel`, also for errors inside the block."""
+    with _refusing(wheel.name), WheelFile(wheel) as raw:
+        yield WheelZip(raw)
+
+
+@contextmanager
+def _refusing(filename: str) -> Iterator[None]:
+    """Raise `InvalidWheel` for what the block says of a wheel."""
     try:
-        with WheelFile(wheel) as raw:
-            yield WheelZip(raw)
+        yield
     except (
         zipfile.BadZipFile,
         IsalError,
@@ -410,7 +449,7 @@ def open_archive(wheel: Path) -> Iterator[WheelZip]:
     ) as error:  # type: ignore[misc]  # isal's stub
         reason = escape_unprintable(" ".join(str(error)[:MAX_REASON].split()))
         raise errors.InvalidWheel(
-            f"{wheel.name} is not a valid wheel: {reason.rstrip('.')}.",
+            f"{filename} is not a valid wheel: {reason.rstrip('.')}.",
             next_step="Do not build with it. If the lock names this file, report it to the package's publisher and "
             "lock another version; else the disk may be failing.",
         ) from None

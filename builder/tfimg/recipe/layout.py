@@ -19,8 +19,8 @@ BuildKit, which packs the layers of the system and of byte code, knows four leve
 
 SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"  # a path without Python's version
 
-LAYER_FORMAT = "4"
-"""Version of the layers that `tfimg.layers` makes: raised when the same wheels would give other bytes."""
+LAYER_FORMAT = "5"
+"""Version of the layers that are made here: raised when the same wheels, or the same system, would give other bytes."""
 
 EPOCH = 946684800
 """mtime of every installed file, 2000-01-01 in seconds since 1970. One day for all images, so that a layer
