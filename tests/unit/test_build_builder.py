@@ -443,7 +443,10 @@ def test_a_record_on_the_official_base_is_not_replaced_by_one_on_another(proven:
 
 
 def test_every_image_for_amd64_of_the_usual_toolkit_is_proven_on_a_known_base(specs: Sequence[ImageSpec]) -> None:
-    """The page "Proofs" has no empty cell but of TPUs and of further CUDA toolkits. A lock that changes takes the proof with it: record the image again."""
+    """The page "Proofs" has empty cells of TPUs and of further CUDA toolkits alone.
+
+    A lock that changes takes the proof with it: record the image again.
+    """
     project = Project(services=Services(environ={}))
     unproven = [
         spec.identifier

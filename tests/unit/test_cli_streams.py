@@ -83,7 +83,7 @@ def test_list_splits_no_name(
     tags = {tag.rpartition(":")[2] for row in rows for tag in row["tags"][1:]}
     assert tags <= words or "TAGS" not in words
     assert ("CUDNN" in words) == (width > 100)
-    assert ("TAGS" in words) == (width > 58)
+    assert ("TAGS" in words) == (width > 60)
 
 
 def test_what_is_not_printable_is_written_out() -> None:
