@@ -36,10 +36,11 @@ MOMENTS = 10
 
 TEMPLATE = """\
 ARG BASE={{ spec.base.image }}
-FROM ${BASE} AS system
+FROM ${BASE} AS base
 RUN --network=none mkdir -p /opt/tensorflow/bin && ln -s /usr/bin/python3 /opt/tensorflow/bin/python \\
     && echo {{ spec.identifier }} >/opt/tensorflow/identifier
-FROM system AS red
+FROM base AS system
+FROM base AS red
 RUN --network=none SECONDS_UNTIL_RED
 FROM scratch AS image
 ENV PATH=/opt/tensorflow/bin:/usr/bin:/bin

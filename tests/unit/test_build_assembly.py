@@ -13,7 +13,7 @@ import pytest
 
 from support.memory_engine import FakeEngine
 from support.paths import ROOT
-from tfimg.build.assembly import EARLY_BYTES, BaseByteCode, EarlyLoader
+from tfimg.build.assembly import EARLY_BYTES, BaseByteCode, EarlyLoader, build_steps
 from tfimg.core.cancellation import Cancellation, run_ahead
 from tfimg.core.documents import blob_path
 from tfimg.core.errors import Interrupted
@@ -132,6 +132,20 @@ def test_a_failed_load_ends_the_wait_for_it(loader: EarlyLoader, add: Callable[[
         assert not loader.wait_for(loader.order[:1])
         with pytest.raises(OSError, match="full"):
             wait()
+
+
+def test_both_builds_of_the_steps_know_the_libraries(tmp_path: Path) -> None:
+    """BuildKit looks for the image of a mount also where the stage that mounts it is replaced."""
+    (tmp_path / "context").mkdir()
+    (dockerfile := tmp_path / "Dockerfile").write_text("FROM x\n")
+    engine, libraries = FakeEngine(), {"libraries": "docker-image://tfimg/candidate:1"}
+    request = BuildRequest(dockerfile=dockerfile, context=tmp_path / "context", name="x", contexts=libraries)
+    option = "type=image,name=x"
+    _, layers = build_steps(engine, request, tmp_path, option=option, pack_system="fast", on_event=ignore)
+    assert layers[0].made_by == "system"
+    assert {one.target: {*one.contexts} for one in engine.built} == {
+        "system": {"libraries"}, None: {"libraries", "system"},
+    }  # fmt: skip
 
 
 class CompilingEngine(FakeEngine):

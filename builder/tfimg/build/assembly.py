@@ -238,7 +238,7 @@ def build_steps(
         return read_steps(archive, folder / "steps")
     empty = folder / "empty"
     (empty / HOME).mkdir(parents=True)
-    above = replace(above, contexts={"system": str(empty)})
+    above = replace(above, contexts={**request.contexts, "system": str(empty)})
     with run_ahead(partial(_pack_system, engine, request, folder, pack_system, on_event)) as wait_for_system:
         _run_build(engine, above, on_event)
         config, layers = read_steps(archive, folder / "steps")
