@@ -71,6 +71,8 @@ def test_labels_name_base_lock_and_recipe(built: Built, engine: DockerEngine) ->
         "system packages selftest home",
         "tfimg.version": "0.1.0",
         "tfimg.base.kind": "bootstrapped",
+        "tfimg.released": "2024-03-08",
+        "tfimg.supported_until": "2027-10-31",
     }
 
 
@@ -144,7 +146,9 @@ def test_an_unchanged_build_gives_the_same_image_and_people_a_few_lines(built: B
 def test_a_validation_tells_people_each_check(built: Built) -> None:
     """Of a few checks: the build of this image has run them all, with `--revalidate` and for programs."""
     chosen = ("numerics.matmul", "environment.user")
-    ended = run_tfimg("validate", built.name, *(word for name in chosen for word in ("--only", name))).succeeded()
+    ended = run_tfimg(
+        "validate", built.name, "--verbose", *(word for name in chosen for word in ("--only", name))
+    ).succeeded()
     assert "2 checks passed" in ended.stdout
     assert "passed     numerics.matmul" in ended.stderr
     assert "\x1b[" not in ended.stdout + ended.stderr, "no colours where there is no terminal"

@@ -81,6 +81,7 @@ class FakeEngine:
     named the image of a build. `run_output` is what containers say, an exception in it is raised there. `remote` is
     what registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to
     go over the network. `emulates`: it runs programs of every platform; `tried` are the platforms of its checks.
+    `built` are the builds in order, `ordered` these and those of a system alone, which has no files here.
     `holds` is the inventory of its images; without one, `run_output` answers for it. `wheels` are what builds write
     whose output is a folder: the one that is named as the archive, else all. `members` is what containers in a network
     say, by their task; NONCE in it becomes that of the run. `no_network` is raised where one is to be made.
@@ -99,6 +100,7 @@ class FakeEngine:
     cache_bytes: int | None = 5_000_000
     names: dict[str, StoredImage] = field(default_factory=dict)
     built: list[BuildRequest] = field(default_factory=list)
+    ordered: list[BuildRequest] = field(default_factory=list)
     dockerfiles: list[str] = field(default_factory=list)
     contexts: list[list[str]] = field(default_factory=list)
     ran: list[RunRequest] = field(default_factory=list)
@@ -138,8 +140,12 @@ class FakeEngine:
         return [_local(self.names[names[0]], names) for names in images.values()]
 
     def build(self, request: BuildRequest) -> Generator[BuildEvent, None, None]:
-        self.built.append(request)
+        self.ordered.append(request)
         text = request.dockerfile.read_text()
+        if request.output.startswith("type=tar"):
+            Path(request.output.partition("dest=")[2]).write_bytes(END)
+            return
+        self.built.append(request)
         self.dockerfiles.append(text)
         files = (file for file in request.context.rglob("*") if file.is_file())
         self.contexts.append(sorted(str(file.relative_to(request.context)) for file in files))
@@ -154,9 +160,6 @@ class FakeEngine:
             own = [one for one in self.wheels if any(name.startswith(one.name.partition("-")[0]) for name in names)]
             for wheel in own or self.wheels:
                 shutil.copy(wheel, folder)
-            return
-        if request.output.startswith("type=tar"):
-            Path(request.output.partition("dest=")[2]).write_bytes(END)
             return
         labels = {**_labels(text), **request.labels}
         if request.output.startswith("type=oci"):

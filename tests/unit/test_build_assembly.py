@@ -143,7 +143,7 @@ def test_both_builds_of_the_steps_know_the_libraries(tmp_path: Path) -> None:
     option = "type=image,name=x"
     _, layers = build_steps(engine, request, tmp_path, option=option, pack_system="fast", on_event=ignore)
     assert layers[0].made_by == "system"
-    assert {one.target: {*one.contexts} for one in engine.built} == {
+    assert {one.target: {*one.contexts} for one in engine.ordered} == {
         "system": {"libraries"}, None: {"libraries", "system"},
     }  # fmt: skip
 

@@ -229,16 +229,18 @@ def build_steps(
     """Build all that is not files of wheels; return the image's configuration and these layers, the system first.
 
     Their files go to `folder`. `option` is the output that an engine's image would have. With `pack_system`, the
-    system is a build of its own, and packed here. Raises as `Engine.build`.
+    system is a build of its own, and packed here. A cache in a registry gets what one build made, so that build has the
+    system too; what lies above is the same. Raises as `Engine.build`.
     """
     archive = folder / "steps.tar"
     above = replace(request, output=option.replace(f"type=image,name={request.name}", f"type=oci,dest={archive}"))
     if pack_system is None:
         _run_build(engine, above, on_event)
         return read_steps(archive, folder / "steps")
-    empty = folder / "empty"
-    (empty / HOME).mkdir(parents=True)
-    above = replace(above, contexts={**request.contexts, "system": str(empty)})
+    if not request.cache_to:
+        empty = folder / "empty"
+        (empty / HOME).mkdir(parents=True)
+        above = replace(above, contexts={**request.contexts, "system": str(empty)})
     with run_ahead(partial(_pack_system, engine, request, folder, pack_system, on_event)) as wait_for_system:
         _run_build(engine, above, on_event)
         config, layers = read_steps(archive, folder / "steps")
@@ -254,7 +256,8 @@ def _pack_system(
     below. For the 5,000 files of Debian and Python, dockerd takes 2 s less of the processor so, and this program 0.8 s.
     """
     archive, file = folder / "system.tar", folder / "system"
-    _run_build(engine, replace(request, target="system", output=f"type=tar,dest={archive}"), on_event)
+    alone = replace(request, target="system", output=f"type=tar,dest={archive}", cache_to=())
+    _run_build(engine, alone, on_event)
     with timed_step("layer system", on_event), name_in_errors(file), file.open("wb") as sink:
         writer = BlobWriter(sink, compression)
         writer.add_archive(read_pieces(archive))

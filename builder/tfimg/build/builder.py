@@ -520,8 +520,8 @@ class Builder:
                         wait_for_layers()  # either has failed
                         wait_for_loader()
                     request = replace(request, contexts={"libraries": f"docker-image://{loader.name}"})
-                # A cache in a registry gets what one build made; the steps of Debian packages need the system below.
-                apart = SYSTEM_STEP in plan.steps and not (spec.system_packages or self.settings.cache.targets)
+                # The steps of Debian packages need the system below.
+                apart = SYSTEM_STEP in plan.steps and not spec.system_packages
                 config, steps = build_steps(
                     self.engine, request, Path(scratch), option=output.option,
                     pack_system=compression if apart else None, on_event=on_event,
