@@ -81,7 +81,7 @@ class FakeEngine:
     named the image of a build. `run_output` is what containers say, an exception in it is raised there. `remote` is
     what registries have by reference; `pushed` is what this engine sent there, and `line` is raised by whatever is to
     go over the network. `emulates`: it runs programs of every platform; `tried` are the platforms of its checks.
-    `built` are the builds in order, `ordered` these and those of a system alone, which has no files here.
+    `built` are the builds in order, `ordered` these and those of a system alone, whose tar is empty.
     `holds` is the inventory of its images; without one, `run_output` answers for it. `wheels` are what builds write
     whose output is a folder: the one that is named as the archive, else all. `members` is what containers in a network
     say, by their task; NONCE in it becomes that of the run. `no_network` is raised where one is to be made.
