@@ -22,7 +22,7 @@ FIRST = (2, 18)
 def newer_gpus() -> str:
     """Return release and toolkit → the level of the image, how it runs on these GPUs, and the command that says so."""
     heads = ("release", "toolkit", "proven without the GPU", *(f"on {one}" for one in CAPABILITIES), "what says so")
-    return table(heads, map(_row, _images()))
+    return table(heads, map(_row, _images()), ".stack .words")
 
 
 def _images() -> Iterator[ImageSpec]:
@@ -65,4 +65,4 @@ def gpu_reports() -> str:
         )
         for report in reports
     )
-    return table(("reported", "TensorFlow", "CUDA", "GPU", "result", "source"), rows)
+    return table(("reported", "TensorFlow", "CUDA", "GPU", "result", "source"), rows, ".stack .words")
