@@ -331,8 +331,12 @@ class Runner:
         if status is None:
             self.signal(TELL_WHERE)
             latest = time.monotonic() + LAST_WORDS_SECONDS
-            while time.monotonic() < latest and self._read(QUIET_SECONDS):
-                pass
+            has_told = False
+            while time.monotonic() < latest:
+                has_read = self._read(QUIET_SECONDS)
+                if has_told and not has_read:
+                    break
+                has_told |= has_read
             return (
                 "timed-out",
                 f"expected an end within {limit:.0f} s, found none: it hangs, or the machine is too slow",
