@@ -6,6 +6,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -13,11 +14,13 @@ import pytest
 
 from support.memory_engine import FakeEngine
 from support.paths import ROOT
-from tfimg.build.assembly import EARLY_BYTES, BaseByteCode, EarlyLoader, build_steps
+from tfimg.build.assembly import EARLY_BYTES, BaseByteCode, EarlyLoader, PackSystem, build_steps, pack_system
 from tfimg.core.cancellation import Cancellation, run_ahead
 from tfimg.core.documents import blob_path
 from tfimg.core.errors import Interrupted
 from tfimg.core.events import BuildEvent, ignore
+from tfimg.core.files import hash_file
+from tfimg.engine.handover import ImageLayer
 from tfimg.engine.interface import BuildRequest
 from tfimg.layers.layers import LayerStore
 from tfimg.layers.wheel import Blob
@@ -134,6 +137,32 @@ def test_a_failed_load_ends_the_wait_for_it(loader: EarlyLoader, add: Callable[[
             wait()
 
 
+def pack_into(folder: Path) -> PackSystem:
+    store = LayerStore(folder=folder)
+    return partial(pack_system, store=store, compression="fast")
+
+
+def test_a_system_of_the_same_bytes_is_packed_once_and_again_when_its_file_is_damaged(tmp_path: Path) -> None:
+    (dockerfile := tmp_path / "Dockerfile").write_text("FROM x\n")
+    request = BuildRequest(dockerfile=dockerfile, context=tmp_path, name="x")
+    steps: list[str] = []
+
+    def pack() -> ImageLayer:
+        return pack_into(tmp_path / "store")(
+            FakeEngine(), request, tmp_path, lambda event: steps.append(getattr(event, "step", ""))
+        )
+
+    layer = pack()
+    assert "layer system" in steps
+    steps.clear()
+    assert pack() == layer
+    assert "layer system" not in steps
+    layer.file.write_bytes(b"damaged")
+    assert pack() == layer
+    assert f"sha256:{hash_file(layer.file)}" == layer.digest
+    assert "layer system" in steps
+
+
 def test_both_builds_of_the_steps_know_the_libraries(tmp_path: Path) -> None:
     """BuildKit looks for the image of a mount also where the stage that mounts it is replaced."""
     (tmp_path / "context").mkdir()
@@ -141,7 +170,9 @@ def test_both_builds_of_the_steps_know_the_libraries(tmp_path: Path) -> None:
     engine, libraries = FakeEngine(), {"libraries": "docker-image://tfimg/candidate:1"}
     request = BuildRequest(dockerfile=dockerfile, context=tmp_path / "context", name="x", contexts=libraries)
     option = "type=image,name=x"
-    _, layers = build_steps(engine, request, tmp_path, option=option, pack_system="fast", on_event=ignore)
+    _, layers = build_steps(
+        engine, request, tmp_path, option=option, pack_system=pack_into(tmp_path / "store"), on_event=ignore
+    )
     assert layers[0].made_by == "system"
     assert {one.target: {*one.contexts} for one in engine.ordered} == {
         "system": {"libraries"}, None: {"libraries", "system"},

@@ -467,7 +467,7 @@ class Builder:
 
     def _assemble(self, plan: Plan, name: str, on_event: OnEvent) -> BuiltImage:
         """Load an image whose layers of wheels are made here, while the engine builds the rest."""
-        from tfimg.build.assembly import SYSTEM_STEP, BaseByteCode, EarlyLoader, build_steps, make_layer
+        from tfimg.build.assembly import SYSTEM_STEP, BaseByteCode, EarlyLoader, build_steps, make_layer, pack_system
         from tfimg.engine.handover import insert_layers, stream_image
 
         services, spec = self.project.services, plan.spec
@@ -524,7 +524,8 @@ class Builder:
                 apart = SYSTEM_STEP in plan.steps and not spec.system_packages
                 config, steps = build_steps(
                     self.engine, request, Path(scratch), option=output.option,
-                    pack_system=compression if apart else None, on_event=on_event,
+                    pack_system=partial(pack_system, store=store, compression=compression) if apart else None,
+                    on_event=on_event,
                 )  # fmt: skip
                 made = wait_for_layers()
                 loader.end()
