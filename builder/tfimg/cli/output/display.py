@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
 from tfimg.build import results
+from tfimg.cli.output.console import drawing_lock
 from tfimg.cli.output.summary import GroupEnded, Summary
 from tfimg.cli.output.tables import COLOURS
 from tfimg.core import events
@@ -146,7 +147,7 @@ class Display:
             case events.InfoEvent(text=text) | events.WarningEvent(text=text):
                 print(text, file=sys.stderr, flush=True)
             case events.LogEvent(line=line):
-                self._console.print(Text(to_plain_text(line), style="dim"))
+                self._print_above(Text(to_plain_text(line), style="dim"))
             case events.StepEvent(state=state):
                 self._print_row(state, event.seconds or 0.0, Text(to_plain_text(short_step(event.step))))
             case results.ImageRequeued(identifier=identifier, reason=reason):
@@ -159,7 +160,11 @@ class Display:
                 self._print_row(outcome, event.seconds, Text(to_plain_text(f"{event.group}: {event.counts}")))
 
     def _print_row(self, state: str, seconds: float | None, words: Text) -> None:
-        self._console.print(ended_row(state, seconds, words))
+        self._print_above(ended_row(state, seconds, words))
+
+    def _print_above(self, shown: RenderableType) -> None:
+        with drawing_lock(self.progress):
+            self._console.print(shown)
 
 
 def ended_row(state: str, seconds: float | None, words: Text) -> Table:

@@ -75,10 +75,10 @@ class Summary:
             yield from output
         # Builds within one build share steps, and BuildKit reports a step again that it finds in its cache.
         is_again = event.step.startswith("[") and (event.step, event.state) in self._shown
-        if event.state in ("done", "cached"):
-            self._shown |= {(event.step, "done"), (event.step, "cached")}
         if is_housekeeping(event) if self._verbose else (is_again or is_detail(event)):
             return
+        if event.state in ("done", "cached"):
+            self._shown |= {(event.step, "done"), (event.step, "cached")}
         yield event
 
     def _choose_check(self, result: CheckResult) -> Iterator[events.Event]:
