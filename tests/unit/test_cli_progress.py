@@ -20,7 +20,7 @@ from tfimg.cli.commands.validate import result_table
 from tfimg.cli.context import Context
 from tfimg.cli.output.console import live
 from tfimg.cli.output.display import Display, ended_row
-from tfimg.cli.output.progress import render_events
+from tfimg.cli.output.progress import Activity, render_events
 from tfimg.cli.output.tables import Table
 from tfimg.core.errors import BuildError
 from tfimg.core.events import (
@@ -247,6 +247,36 @@ def test_rows_of_what_runs_vanish_and_others_stay(is_row: bool) -> None:
             print("slow")
     assert isinstance(console.file, StringIO)
     assert read_screen(console.file.getvalue()) == ["first", "done 0.0 s slow" if is_row else "slow"]
+
+
+class Terminal(StringIO):
+    """Standard error of a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "is_shown"), [(0.6, True), (0.0, False)])
+def test_a_terminal_shows_what_takes_long_and_forgets_it(
+    seconds: float, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfimg.cli.output.progress.QUIET_SECONDS", 0.1)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with Activity(Context(Services()), "Resolving", is_logged=True) as activity:
+        time.sleep(seconds)
+        activity.say("Trying 2.18")
+        time.sleep(seconds)
+    drawn = terminal.getvalue()
+    assert ("Resolving" in drawn, "Trying 2.18" in drawn, read_screen(drawn)) == (is_shown, is_shown, [])
+
+
+@pytest.mark.parametrize("form", [{"json": True}, {"quiet": True}, {}])
+def test_a_log_has_one_line_of_what_takes_long(form: dict[str, bool], capsys: pytest.CaptureFixture[str]) -> None:
+    with Activity(Context(Services(), **form), "Resolving", is_logged=True) as activity:
+        activity.say("Trying 2.18")
+    assert capsys.readouterr() == ("", "" if form else "Resolving\n")
 
 
 def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(

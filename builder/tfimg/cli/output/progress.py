@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, get_args
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Self, get_args
 
 from tfimg.build import results
 from tfimg.cli.output.summary import GroupEnded, Summary
@@ -165,6 +165,60 @@ def render_count(context: Context, what: str) -> AbstractContextManager[OnProgre
             context.say(f"{format_number(number, total)} {what}")
 
     return _show_amount(context, what, "number", print_progress)
+
+
+QUIET_SECONDS = 1.0
+"""Time from which a terminal shows what a command does before its answer."""
+
+
+class Activity:
+    """What a command does before its answer: on a terminal, from a second on, a line that vanishes at the end.
+
+    A log has the title if `is_logged`.
+    """
+
+    def __init__(self, context: Context, title: str, *, is_logged: bool = False) -> None:
+        self._title, self._text, self._lock = title, "", threading.Lock()
+        self._display: Display | None = None
+        self._has_ended = False
+        self._live = ExitStack()
+        self._timer = threading.Timer(QUIET_SECONDS, self._show)
+        self._timer.daemon = True
+        if sys.stderr.isatty() and not context.json and not context.quiet:
+            self._timer.start()
+        elif is_logged:
+            context.say(title)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def say(self, text: str) -> None:
+        """Say what it does now."""
+        with self._lock:
+            self._text = text
+            if self._display:
+                self._display(events.LogEvent(step=self._title, line=text))
+
+    def end(self) -> None:
+        """Remove the line; nothing is shown from then on."""
+        self._timer.cancel()
+        with self._lock:
+            self._has_ended, self._display = True, None
+            self._live.close()
+
+    def _show(self) -> None:
+        with self._lock:
+            if self._has_ended or (display := _make_display()) is None:
+                return
+            from tfimg.cli.output.console import live
+
+            display(events.StepEvent(step=self._title, state="started"))
+            display(events.LogEvent(step=self._title, line=self._text))
+            self._live.enter_context(live(display.progress))
+            self._display = display
 
 
 @contextmanager
