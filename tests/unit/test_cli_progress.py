@@ -117,7 +117,7 @@ def test_the_state_of_a_step_is_shown_whole_on_a_terminal_and_elsewhere(
 ) -> None:
     event = StepEvent(step="layer cudnn", state=state, seconds=0.0)
     assert not is_housekeeping(event)
-    with render_events(Context(Services())) as on_event:
+    with render_events(Context(Services()), verbose=True) as on_event:
         on_event(event)
     console = terminal(80)
     console.print(ended_row(event.state, event.seconds, Text(event.step)))
@@ -166,6 +166,7 @@ BUILD = [
     StepEvent(step=INSTALL, state="cached", seconds=0.0),
     StepEvent(step=CONTEXT, state="done", seconds=6.0),
     StepEvent(step="exporting to image", state="done", seconds=1.0),
+    StepEvent(step="[system 1/1] RUN sh", state="interrupted", seconds=9.0),
     *(LogEvent(step=FAILING, line=line) for line in OUTPUT[:-1]),
     LogEvent(step=INSTALL, line="of another step"),
     StepEvent(step=FAILING, state="failed", seconds=1.0, error="exit code: 1"),

@@ -303,7 +303,7 @@ class ValidationOptions(FindLinksOptions, LevelOptions):
     """What a validation has to prove, and where its report is written."""
 
     report: tuple[str, ...] = report_option()
-    verbose: bool = flag("print a line for each build step and each check")
+    verbose: bool = flag("print a line for each build step and each check, and why a base was not available")
     record: bool = flag("write what is proven into the checkout, as records of the image's level")
 
 

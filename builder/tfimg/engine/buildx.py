@@ -58,9 +58,9 @@ SLOW_SECONDS = 5.0
 
 
 def is_detail(event: StepEvent) -> bool:
-    """Return whether a step that has ended is a small part of a stage, or of what is around the stages."""
-    return (
-        event.state in ("done", "cached", "interrupted")
+    """Return whether a step was interrupted, or is a small part of a stage or of what is around the stages."""
+    return event.state == "interrupted" or (
+        event.state in ("done", "cached")
         and (event.seconds or 0) < SLOW_SECONDS
         and (OWN_STEP.match(event.step) is not None or short_step(event.step).endswith(PARTS))
     )
