@@ -1,20 +1,26 @@
 """A build and a validation while they run: what is reported, in how few words, and how it looks on a terminal."""
 
 import json
+import re
+import threading
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 from io import StringIO
 from typing import get_args
 
 import pytest
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from support.reports import CONTROLS, ENDS, RED, result
 from tfimg.build.results import ImageRequeued, ImageResult, ImagesQueued, ImageStarted
 from tfimg.cli.commands.validate import result_table
 from tfimg.cli.context import Context
+from tfimg.cli.output.console import live
 from tfimg.cli.output.display import Display, ended_row
-from tfimg.cli.output.progress import render_events
+from tfimg.cli.output.progress import Activity, render_events
 from tfimg.cli.output.tables import Table
 from tfimg.core.errors import BuildError
 from tfimg.core.events import (
@@ -22,6 +28,7 @@ from tfimg.core.events import (
     CheckStarted,
     Event,
     ImageEvent,
+    InfoEvent,
     LogEvent,
     ProgressEvent,
     StepEvent,
@@ -41,6 +48,7 @@ INSTALL = (
     "--mount=type=bind,source=build,target=/build     sh /build/install /lock.txt"
 )
 COPY = "[image 1/3] COPY --link --from=tensorflow /opt/tensorflow /opt/tensorflow"
+FAILING = "[packages 1/1] RUN sh /build/install /lock.txt"
 SETTINGS = "[image 3/3] WORKDIR /home/tensorflow"
 
 SHORT = {
@@ -109,7 +117,7 @@ def test_the_state_of_a_step_is_shown_whole_on_a_terminal_and_elsewhere(
 ) -> None:
     event = StepEvent(step="layer cudnn", state=state, seconds=0.0)
     assert not is_housekeeping(event)
-    with render_events(Context(Services())) as on_event:
+    with render_events(Context(Services()), verbose=True) as on_event:
         on_event(event)
     console = terminal(80)
     console.print(ended_row(event.state, event.seconds, Text(event.step)))
@@ -144,6 +152,132 @@ def test_a_log_has_a_line_for_each_part_and_group_or_for_each_step_and_check(
             "timed-out training.cnn no",
             "timed-out training: 1 timed-out",
         ]
+
+
+CONTEXT = "[context system] load from client"
+OUTPUT = [f"line {number}" for number in range(20)]
+BUILD = [
+    InfoEvent(text="Base: B, because A is not available", cause="no such host"),
+    StepEvent(step="[internal] load build context", state="done", seconds=0.2),
+    StepEvent(step=CONTEXT, state="done", seconds=0.2),
+    StepEvent(step=INSTALL, state="done", seconds=3.0),
+    StepEvent(step=COPY, state="done", seconds=1.0),
+    StepEvent(step=INSTALL, state="done", seconds=3.0),
+    StepEvent(step=INSTALL, state="cached", seconds=0.0),
+    StepEvent(step=CONTEXT, state="done", seconds=6.0),
+    StepEvent(step="exporting to image", state="done", seconds=1.0),
+    StepEvent(step="[system 1/1] RUN sh", state="interrupted", seconds=9.0),
+    *(LogEvent(step=FAILING, line=line) for line in OUTPUT[:-1]),
+    LogEvent(step=INSTALL, line="of another step"),
+    StepEvent(step=FAILING, state="failed", seconds=1.0, error="exit code: 1"),
+    LogEvent(step=FAILING, line=OUTPUT[-1]),
+]
+"""A build as BuildKit reports it, whose last step fails."""
+
+
+def test_a_log_has_what_failed_whole_and_of_the_rest_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    with render_events(Context(Services())) as on_event:
+        for event in BUILD:
+            on_event(event)
+    assert capsys.readouterr().err.splitlines() == [
+        "Base: B, because A is not available",
+        "build     3.0 s  done       tensorflow",
+        f"build     6.0 s  done       {CONTEXT}",
+        *(f"build  | {line}" for line in OUTPUT[:-1]),
+        "build     1.0 s  failed     packages",
+        f"build  | {OUTPUT[-1]}",
+    ]
+
+
+def test_a_verbose_log_has_every_step_and_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    with render_events(Context(Services()), verbose=True) as on_event:
+        for event in BUILD:
+            on_event(event)
+    lines = capsys.readouterr().err.splitlines()
+    steps = [event for event in BUILD if isinstance(event, StepEvent)]
+    assert (lines[0], len(lines)) == ("Base: B, because A is not available: no such host", 1 + len(steps) + len(OUTPUT))
+
+
+def test_a_terminal_keeps_what_a_log_has(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen()
+    for event in BUILD:
+        screen.show(event)
+    assert capsys.readouterr().err == "Base: B, because A is not available\n"
+    rows = ["done 3.0 s tensorflow", f"done 6.0 s {CONTEXT}", *OUTPUT[:-1], "failed 1.0 s packages", OUTPUT[-1]]
+    assert [" ".join(row.split()) for row in screen.kept] == rows
+
+
+def read_screen(text: str) -> list[str]:
+    """Return the lines that a terminal shows of a text with the movements that rich writes."""
+    lines, row = [""], 0
+    for part in re.findall(r"\x1b\[[0-9?]*[a-zA-Z]|\r|\n|[^\x1b\r\n]+", text):
+        if part == "\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif part.endswith("A"):
+            row -= int(part[2:-1] or 1)
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif not part.startswith(("\x1b", "\r")):
+            lines[row] += part
+    return [" ".join(line.split()) for line in lines if line]
+
+
+class SlowConsole(Console):
+    """A console whose layout of one text takes longer than rich's thread waits before it draws again."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text) and renderable.plain == "slow":
+            time.sleep(0.3)
+        return super().render(renderable, options)
+
+
+@pytest.mark.parametrize("is_row", [True, False])
+def test_rows_of_what_runs_vanish_and_others_stay(is_row: bool) -> None:
+    console = SlowConsole(file=StringIO(), width=60, force_terminal=True, color_system=None)
+    show = Display(console)
+    with live(show.progress):
+        print("first")
+        for step in ("slow", "b"):
+            show(StepEvent(step=step, state="started"))
+        # What is drawn during the slow layout has another height than before.
+        if is_row:
+            show(StepEvent(step="slow", state="done", seconds=0.0))
+        else:
+            threading.Timer(0.05, show, [StepEvent(step="c", state="started")]).start()
+            print("slow")
+    assert isinstance(console.file, StringIO)
+    assert read_screen(console.file.getvalue()) == ["first", "done 0.0 s slow" if is_row else "slow"]
+
+
+class Terminal(StringIO):
+    """Standard error of a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "is_shown"), [(0.6, True), (0.0, False)])
+def test_a_terminal_shows_what_takes_long_and_forgets_it(
+    seconds: float, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfimg.cli.output.progress.QUIET_SECONDS", 0.1)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with Activity(Context(Services()), "Resolving", is_logged=True) as activity:
+        time.sleep(seconds)
+        activity.say("Trying 2.18")
+        time.sleep(seconds)
+    drawn = terminal.getvalue()
+    assert ("Resolving" in drawn, "Trying 2.18" in drawn, read_screen(drawn)) == (is_shown, is_shown, [])
+
+
+@pytest.mark.parametrize("form", [{"json": True}, {"quiet": True}, {}])
+def test_a_log_has_one_line_of_what_takes_long(form: dict[str, bool], capsys: pytest.CaptureFixture[str]) -> None:
+    with Activity(Context(Services(), **form), "Resolving", is_logged=True) as activity:
+        activity.say("Trying 2.18")
+    assert capsys.readouterr() == ("", "" if form else "Resolving\n")
 
 
 def test_elsewhere_than_on_a_terminal_it_is_a_line_when_something_ends(
@@ -258,7 +392,8 @@ def test_steps_and_checks_run_below_those_that_have_ended() -> None:
         screen.show(ended)
     screen.show(CheckStarted(check="c"))
     screen.now += 1.25
-    assert [row.split()[-1] for row in screen.kept[:3]] == ["tensorflow", "a.b", "training.cnn"]
+    rows = [" ".join(row.split()[3:]) for row in screen.kept]
+    assert (rows[:3], rows[-1]) == (["tensorflow", "a: 1 passed", "training.cnn"], "training: 1 timed-out")
     whole, running = screen.drawn()
     assert (whole[:9], whole[-32:]) == ("1.2 s ━━━", "2 of 3 checks 1 passed, 1 timed-out"[-32:])
     assert running.split() == ["1.2", "s", "c"]

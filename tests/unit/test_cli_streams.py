@@ -179,7 +179,7 @@ MARKUP = "[red]x[/] [/usr] [link=https://evil.example.test]y[/link]"
 def test_rich_s_markup_in_a_build_step_or_a_reason_is_text() -> None:
     output = io.StringIO()
     display = Display(EscapingConsole(file=output, width=1000))
-    display(StepEvent(step=f"exporting {MARKUP}", state="done", seconds=1.0))
+    display(StepEvent(step=f"loading {MARKUP}", state="done", seconds=1.0))
     reason = BuildError(f"It says {MARKUP}", next_step="Stop.")
     display(ImageResult(identifier=f"a{MARKUP}", status="failed", seconds=1.0, failure=reason))
     display(StepEvent(step=f"pushing {MARKUP}", state="started"))

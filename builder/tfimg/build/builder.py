@@ -640,6 +640,4 @@ class Builder:
             fresh=settings.renew_base,
             template=lambda suite, archive: render_base(self.project.templates, suite, archive),
         )
-        base = bases.choose_base(spec, base_settings, self.engine, on_event)
-        on_event(InfoEvent(text=f"Base: {base.kind} {base.name}, because {base.why}"))
-        return base
+        return bases.choose_base(spec, base_settings, self.engine, on_event)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tfimg.project.project import Project
     from tfimg.project.project_file import ProjectFile
     from tfimg.project.services import Services
-    from tfimg.project.source_wheels import MakeWheels
+    from tfimg.project.source_wheels import KeptWheels, MakeWheels, Unmade
     from tfimg.recipe.requirements import Requested
     from tfimg.registry.documents import Reader, Registry
     from tfimg.registry.reference import Reference
@@ -303,7 +303,7 @@ class ValidationOptions(FindLinksOptions, LevelOptions):
     """What a validation has to prove, and where its report is written."""
 
     report: tuple[str, ...] = report_option()
-    verbose: bool = flag("print a line for each build step and each check")
+    verbose: bool = flag("print a line for each build step and each check, and why a base was not available")
     record: bool = flag("write what is proven into the checkout, as records of the image's level")
 
 
@@ -507,15 +507,29 @@ class ExtraPackageOptions:
         """Return an image with extra packages as of a day. Raises as `Locks.add_requested`."""
         if not self.names_packages:
             return spec
+        from tfimg.cli.output.progress import Activity
+
         requested, system = self.fit_packages(project, spec)
         for note in requested.notes:
             context.note(note)
         if not (requested.requirements or requested.sources or system):
             return spec
-        context.say(f"Resolving the extra packages of {spec.identifier}")
         day = context.services.today if self.newest else parse_day(as_of, context.services.today)
-        make, on_event = make or self.wheel_maker(context, project), partial(_say_event, context)
-        spec, notes = project.locks.add_requested(spec, requested, system, day, make=make, on_event=on_event)
+        make_wheels = make or self.wheel_maker(context, project)
+        title = f"Resolving the extra packages of {spec.identifier}"
+        with Activity(context, title, is_logged=True) as activity:
+
+            def on_event(event: Event) -> None:
+                if isinstance(event, InfoEvent):
+                    activity.say(event.text)
+
+            def make_visibly(kept: KeptWheels, sources: Sequence[Unmade]) -> Mapping[Unmade, Path | None]:
+                activity.end()  # it asks, and has a display of its own
+                return make_wheels(kept, sources)
+
+            spec, notes = project.locks.add_requested(
+                spec, requested, system, day, make=make_visibly, on_event=on_event
+            )
         for note in notes:
             context.note(note)
         return spec
@@ -542,11 +556,6 @@ class ExtraPackageOptions:
         from tfimg.project.packages import choose_image
 
         return choose_image(project, request, self.packages[0])
-
-
-def _say_event(context: Context, event: Event) -> None:
-    if isinstance(event, InfoEvent):
-        context.say(event.text)
 
 
 def is_file_name(text: str) -> bool:

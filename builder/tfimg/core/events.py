@@ -34,10 +34,14 @@ def ignore(_: Event) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InfoEvent(Event):
-    """A sentence for people about a choice that the program made; programs do not need it."""
+    """A sentence for people about a choice that the program made; programs do not need it.
+
+    `cause` is what another program said of it, for those who ask for details.
+    """
 
     kind = "info"
     text: str
+    cause: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -281,11 +281,12 @@ class BaseSettings:
 
 
 def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_event: OnEvent = ignore) -> BaseImage:
-    """Return the base of an image, which is bootstrapped if necessary.
+    """Return the base of an image, which is bootstrapped if necessary, and report which it is.
 
     Raises `BaseImageError` when there is none, `NetworkError` when `registry` was chosen and does not answer.
     """
     name = apply_mirror(spec.base.image, settings.registries)
+    cause: str | None = None
     reason, snapshot = "it was asked for", settings.mirrors.moment if settings.mirrors else None
     if settings.source == "auto" and snapshot and spec.base.suite and not settings.pinned:
         reason = "a snapshot of Debian's archive was named"  # the official image is of another day
@@ -295,7 +296,7 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
         except NetworkError as error:
             if settings.source == "registry" or settings.pinned:
                 raise
-            reason = f"{name} is not available: {error.what.rstrip('.')}"
+            reason, cause = f"{name} is not available", error.what.rstrip(".")
         else:
             reference = f"{name}@{digest}"
             config = settings.read_config(reference)
@@ -307,8 +308,12 @@ def choose_base(spec: ImageSpec, settings: BaseSettings, engine: Engine, on_even
                 )
             kind: BaseKind = "look-alike" if config.made else "official"
             why = "the registry has it"
+            on_event(InfoEvent(text=f"Base: {kind} {name}, because {why}"))
             return BaseImage(kind=kind, name=name, reference=reference, digest=digest, why=why, config=config)
-    return _find_bootstrapped(spec, reason, settings, engine, on_event)
+    why = f"{reason}: {cause}" if cause else reason
+    base = _find_bootstrapped(spec, why, settings, engine, on_event)
+    on_event(InfoEvent(text=f"Base: {base.kind} {base.name}, because {reason}", cause=cause))
+    return base
 
 
 def parse_mirrors(mirrors: Sequence[str]) -> dict[str, str]:

@@ -47,6 +47,25 @@ def is_housekeeping(event: StepEvent) -> bool:
     )
 
 
+PARTS = (": copy", ": copy into the image", ": settings", ": link", ": pull", ": unpack")
+"""Ends of the short names of steps that are parts of a stage."""
+
+OWN_STEP = re.compile(r"\[(internal|context \S+)\] |(exporting|importing|sending|preparing|reading) ")
+"""How names of steps begin that are no stage of a Dockerfile."""
+
+SLOW_SECONDS = 5.0
+"""Time from which a step is worth a line whatever it is: people want to know what they waited for."""
+
+
+def is_detail(event: StepEvent) -> bool:
+    """Return whether a step was interrupted, or is a small part of a stage or of what is around the stages."""
+    return event.state == "interrupted" or (
+        event.state in ("done", "cached")
+        and (event.seconds or 0) < SLOW_SECONDS
+        and (OWN_STEP.match(event.step) is not None or short_step(event.step).endswith(PARTS))
+    )
+
+
 _STATES: tuple[tuple[str, StepState], ...] = (
     ("error", "failed"), ("cached", "cached"), ("completed", "done"), ("started", "started"),
 )  # fmt: skip

@@ -265,7 +265,7 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         self, context: Context, project: Project, engine: Engine, settings: BuildSettings, plan: Plan
     ) -> None:
         """Build an image, unless it is unchanged: then its result is the same document as one of many images."""
-        with render_events(context) as render:
+        with render_events(context, verbose=self.verbose) as render:
             batch = plan_batch(project, [engine], settings, [plan], render)
         (builder,) = batch.builders
         for result in batch.results:
@@ -300,11 +300,11 @@ class Build(Command, ImageOptions, SigningOptions, FreshBase, ValidationOptions)
         failed: Sequence[ImageResult],
         is_confirmed: bool,
     ) -> BatchResult:
-        with render_events(context) as on_event:
+        with render_events(context, verbose=self.verbose) as on_event:
             batch = plan_batch(project, engines, settings, specs, on_event, failed)
         if len(batch.plans) > 1 and not is_confirmed:
             self._confirm(context, project, batch.builders[0], [plan.spec for plan in batch.plans])
-        with render_events(context) as on_event:
+        with render_events(context, verbose=self.verbose) as on_event:
             ended = batch.build(on_event)
         for name in self.report:
             write_atomically(Path(name), format_summary(ended, name))

@@ -26,7 +26,7 @@ from tfimg.cli.options import (
 from tfimg.cli.output.console import make_console
 from tfimg.cli.output.display import describe_check, row_grid
 from tfimg.cli.output.fields import print_fields
-from tfimg.cli.output.progress import render_events
+from tfimg.cli.output.progress import Activity, render_events
 from tfimg.cli.output.streams import read_text
 from tfimg.cli.output.tables import COLOURS
 from tfimg.core.errors import UnknownFailure, UsageError, ValidationIncomplete
@@ -177,7 +177,8 @@ class Explain(Command):
 
 
 def _explain_log(context: Context, text: str) -> None:
-    found = explain(text, suite=context.project().workspace.validation)
+    with Activity(context, "Looking for known failures"):
+        found = explain(text, suite=context.project().workspace.validation)
     if context.json:
         context.emit({"explanations": [{**asdict(one), "more": link_to(one.issue)} for one in found]})
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any, Literal, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -43,5 +44,13 @@ def live(display: LiveDisplay) -> Iterator[LiveDisplay]:
 
     While it is shown, rich has streams of its own in place of the standard ones, and reads styles in what they get.
     """
-    with display as shown, escaped_streams():
+    with display as shown, escaped_streams(drawing_lock(shown)):
         yield shown
+
+
+def drawing_lock(display: LiveDisplay) -> RLock:
+    """Return the lock to hold while something is printed above a live display.
+
+    rich 15 chooses what a print erases before it draws: a thread that redraws in between leaves a row behind.
+    """
+    return (display.live if isinstance(display, Progress) else display)._lock

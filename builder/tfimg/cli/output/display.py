@@ -9,27 +9,29 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
 from tfimg.build import results
+from tfimg.cli.output.console import drawing_lock
+from tfimg.cli.output.summary import GroupEnded, Summary
 from tfimg.cli.output.tables import COLOURS
 from tfimg.core import events
 from tfimg.core.text import format_duration, to_plain_text
-from tfimg.engine.buildx import is_housekeeping, short_step
+from tfimg.engine.buildx import short_step
 from tfimg.validation.report import OUTCOME_WIDTH, CheckResult, flatten
 
 
 class Display:
-    """Steps, checks and images on a terminal: those that run, each with a clock, below a row for each that has ended.
+    """Steps, checks and images on a terminal: those that run, each with a clock, below rows of what has ended.
 
     Images' threads call it; rich draws it in a thread of its own, and cuts what is higher than the screen.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, *, verbose: bool = False) -> None:
         self.progress = Progress(
             SpinnerColumn(),
             _Clock(table_column=Column(width=11, justify="right", no_wrap=True)),
@@ -39,7 +41,7 @@ class Display:
             get_time=clock,
             transient=True,
         )
-        self._console, self._lock = console, threading.RLock()
+        self._console, self._lock, self._summary = console, threading.RLock(), Summary(verbose=verbose)
         self._running: dict[str, TaskID] = {}
         self._transfers: dict[str, Transfer] = {}
         self._whole: Task | None = None
@@ -49,14 +51,14 @@ class Display:
         """Take in an event."""
         with self._lock:
             match event:
-                case events.InfoEvent(text=text) | events.WarningEvent(text=text):
-                    print(text, file=sys.stderr, flush=True)
                 case events.ImageEvent(identifier=identifier, event=inner):
                     self._update_image(identifier, inner)
                 case events.StepEvent() | events.LogEvent() | events.ProgressEvent():
                     self._update_step(event)
                 case _:
                     self._update(event)
+            for shown in self._summary.choose(event):
+                self._print(shown)
 
     def _update_step(self, event: events.StepEvent | events.LogEvent | events.ProgressEvent) -> None:
         name = short_step(event.step)
@@ -65,8 +67,6 @@ class Display:
                 self._start(name)
             case events.StepEvent():
                 self._stop(name)
-                if not is_housekeeping(event):
-                    self._print(event.state, event.seconds or 0.0, Text(to_plain_text(name)))
             case events.LogEvent(line=line):
                 self._show(name, text=line)
             case events.ProgressEvent() if event.total:
@@ -79,13 +79,10 @@ class Display:
                 self._count("images", total=len(identifiers))
             case results.ImageStarted(identifier=identifier):
                 self._start(identifier)
-            case results.ImageRequeued(identifier=identifier, reason=reason):
+            case results.ImageRequeued(identifier=identifier):
                 self._stop(identifier)
-                self._print("requeued", None, Text(to_plain_text(f"{identifier}  {reason}")))
             case results.ImageResult():
                 self._stop(event.identifier)
-                words = Text(to_plain_text(f"{event.identifier}  {event.description}"))
-                self._print(event.status, event.seconds, words)
                 self._count("images", event.status)
             case events.ChecksPlanned(checks=checks):
                 self._count("checks", total=len(checks))
@@ -93,7 +90,6 @@ class Display:
                 self._start(check)
             case CheckResult():
                 self._stop(event.check)
-                self._print(event.outcome, event.seconds, describe_check(event))
                 self._count("checks", event.outcome)
 
     def _update_image(self, identifier: str, event: events.Event) -> None:
@@ -145,8 +141,30 @@ class Display:
             text=", ".join(f"{number} {state}" for state, number in self._ended.items()),
         )
 
-    def _print(self, state: str, seconds: float | None, words: Text) -> None:
-        self._console.print(ended_row(state, seconds, words))
+    def _print(self, event: events.Event) -> None:
+        """Print what stays of an event above what runs."""
+        match event:
+            case events.InfoEvent(text=text) | events.WarningEvent(text=text):
+                print(text, file=sys.stderr, flush=True)
+            case events.LogEvent(line=line):
+                self._print_above(Text(to_plain_text(line), style="dim"))
+            case events.StepEvent(state=state):
+                self._print_row(state, event.seconds or 0.0, Text(to_plain_text(short_step(event.step))))
+            case results.ImageRequeued(identifier=identifier, reason=reason):
+                self._print_row("requeued", None, Text(to_plain_text(f"{identifier}  {reason}")))
+            case results.ImageResult(status=status):
+                self._print_row(status, event.seconds, Text(to_plain_text(f"{event.identifier}  {event.description}")))
+            case CheckResult(outcome=outcome):
+                self._print_row(outcome, event.seconds, describe_check(event))
+            case GroupEnded(outcome=outcome):
+                self._print_row(outcome, event.seconds, Text(to_plain_text(f"{event.group}: {event.counts}")))
+
+    def _print_row(self, state: str, seconds: float | None, words: Text) -> None:
+        self._print_above(ended_row(state, seconds, words))
+
+    def _print_above(self, shown: RenderableType) -> None:
+        with drawing_lock(self.progress):
+            self._console.print(shown)
 
 
 def ended_row(state: str, seconds: float | None, words: Text) -> Table:

@@ -10,20 +10,19 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, get_args
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Self, get_args
 
 from tfimg.build import results
+from tfimg.cli.output.summary import GroupEnded, Summary
 from tfimg.core import events
 from tfimg.core.text import to_plain_text
-from tfimg.engine.buildx import is_housekeeping, short_step
+from tfimg.engine.buildx import short_step
 
 if TYPE_CHECKING:
     from tfimg.cli.context import Context
     from tfimg.cli.output.display import Display
-    from tfimg.validation.report import CheckResult
 
 FOR_PEOPLE = (events.InfoEvent, events.ChecksPlanned, results.ImagesQueued)
 """Events that are not printed as JSON: other events repeat them."""
@@ -36,22 +35,22 @@ STATUS_WIDTH = max(map(len, get_args(results.Status)))
 def render_events(context: Context, *, title: str = "build", verbose: bool = False) -> Iterator[events.OnEvent]:
     """Return the renderer for this terminal, file or program; `title` begins each line about a step.
 
-    `verbose`: a file gets a line for each step and check, not for each part of the image and group of checks.
+    `verbose`: each step, each check and causes are shown, rather than stages and groups of checks.
     """
     if context.json:
         yield JsonLines()
     elif context.quiet:
         yield events.ignore
-    elif display := _make_display():
+    elif display := _make_display(verbose=verbose):
         from tfimg.cli.output.console import live
 
         with live(display.progress):
             yield display
     else:
-        groups = CheckGroups()
+        summary = Summary(verbose=verbose)
 
         def print_line(event: events.Event) -> None:
-            for line in [text_line(event, title)] if verbose else groups.list_lines(event, title):
+            for line in (text_line(shown, title) for shown in summary.choose(event)):
                 if line is not None:
                     print(line, file=sys.stderr, flush=True)
 
@@ -62,7 +61,7 @@ TERMINAL_VARIABLES = {"FORCE_COLOR", "TTY_COMPATIBLE"}
 """Variables that make a terminal of a file for rich."""
 
 
-def _make_display() -> Display | None:
+def _make_display(*, verbose: bool = False) -> Display | None:
     """Return the display of standard error; None if that is no terminal."""
     if not (sys.stderr.isatty() or TERMINAL_VARIABLES & os.environ.keys()):
         return None
@@ -70,7 +69,7 @@ def _make_display() -> Display | None:
     from tfimg.cli.output.display import Display
 
     console = make_console(stderr=True)
-    return Display(console) if console.is_terminal else None
+    return Display(console, verbose=verbose) if console.is_terminal else None
 
 
 class JsonLines:
@@ -86,59 +85,14 @@ class JsonLines:
                 print(json.dumps(event.to_json()), flush=True)
 
 
-class CheckGroups:
-    """What a log says of a suite: checks that are not simply passed, and each group when its last check has ended."""
-
-    def __init__(self) -> None:
-        self._planned: Counter[str] = Counter()
-        self._ended: dict[str, list[CheckResult]] = {}
-
-    def list_lines(self, event: events.Event, title: str) -> Iterator[str | None]:
-        """Yield the lines of an event, as `text_line` has them, without parts of steps."""
-        match event:
-            case events.ChecksPlanned(checks=checks):
-                self._planned, self._ended = Counter(map(_name_group, checks)), {}
-            case events.Event(kind="check"):
-                from tfimg.validation.report import CheckResult, check_line
-
-                if isinstance(event, CheckResult):
-                    if event.outcome != "passed" or event.warnings or _name_group(event.check) not in self._planned:
-                        yield check_line(event)
-                    yield self._end(event)
-            case events.StepEvent(state="done" | "cached") if short_step(event.step).endswith(PARTS):
-                return
-            case _:
-                yield text_line(event, title)
-
-    def _end(self, result: CheckResult) -> str | None:
-        from tfimg.validation.report import OUTCOME_WIDTH, WORST_FIRST, count_outcomes
-
-        group = _name_group(result.check)
-        ended = self._ended.setdefault(group, [])
-        ended.append(result)
-        if len(ended) != self._planned[group]:
-            return None
-        counts = count_outcomes(one.outcome for one in ended)
-        worst = next((outcome for outcome in WORST_FIRST if outcome in counts), "passed")
-        words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
-        seconds = sum(one.seconds for one in ended)
-        return f"check  {seconds:6.1f} s  {worst:{OUTCOME_WIDTH}}  {to_plain_text(group)}: {words}"
-
-
-def _name_group(check: str) -> str:
-    return check.partition(".")[0]
-
-
-PARTS = (": copy", ": copy into the image", ": settings", ": link", ": pull", ": unpack")
-"""Ends of the names of steps that are parts of others."""
-
-
 def text_line(event: events.Event, title: str) -> str | None:
-    """Return the line of an event in a log file; None for an event that is neither a message nor an end."""
+    """Return the line of an event that `Summary` chose in a log file; None for one that has no words."""
     match event:
         case events.InfoEvent(text=text) | events.WarningEvent(text=text):
             return text
-        case events.StepEvent() if event.state != "started" and not is_housekeeping(event):
+        case events.LogEvent(line=line):
+            return f"{title:5}  | {to_plain_text(line)}"
+        case events.StepEvent():
             from tfimg.validation.report import OUTCOME_WIDTH
 
             seconds = f"{event.seconds:6.1f} s" if event.seconds is not None else " " * 8
@@ -154,6 +108,11 @@ def text_line(event: events.Event, title: str) -> str | None:
             from tfimg.validation.report import CheckResult, check_line
 
             return check_line(event) if isinstance(event, CheckResult) else None
+        case GroupEnded():
+            from tfimg.validation.report import OUTCOME_WIDTH
+
+            words = f"{event.outcome:{OUTCOME_WIDTH}}  {to_plain_text(event.group)}: {event.counts}"
+            return f"check  {event.seconds:6.1f} s  {words}"
     return None
 
 
@@ -206,6 +165,60 @@ def render_count(context: Context, what: str) -> AbstractContextManager[OnProgre
             context.say(f"{format_number(number, total)} {what}")
 
     return _show_amount(context, what, "number", print_progress)
+
+
+QUIET_SECONDS = 1.0
+"""Time from which a terminal shows what a command does before its answer."""
+
+
+class Activity:
+    """What a command does before its answer: on a terminal, from a second on, a line that vanishes at the end.
+
+    A log has the title if `is_logged`.
+    """
+
+    def __init__(self, context: Context, title: str, *, is_logged: bool = False) -> None:
+        self._title, self._text, self._lock = title, "", threading.Lock()
+        self._display: Display | None = None
+        self._has_ended = False
+        self._live = ExitStack()
+        self._timer = threading.Timer(QUIET_SECONDS, self._show)
+        self._timer.daemon = True
+        if sys.stderr.isatty() and not context.json and not context.quiet:
+            self._timer.start()
+        elif is_logged:
+            context.say(title)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def say(self, text: str) -> None:
+        """Say what it does now."""
+        with self._lock:
+            self._text = text
+            if self._display:
+                self._display(events.LogEvent(step=self._title, line=text))
+
+    def end(self) -> None:
+        """Remove the line; nothing is shown from then on."""
+        self._timer.cancel()
+        with self._lock:
+            self._has_ended, self._display = True, None
+            self._live.close()
+
+    def _show(self) -> None:
+        with self._lock:
+            if self._has_ended or (display := _make_display()) is None:
+                return
+            from tfimg.cli.output.console import live
+
+            display(events.StepEvent(step=self._title, state="started"))
+            display(events.LogEvent(step=self._title, line=self._text))
+            self._live.enter_context(live(display.progress))
+            self._display = display
 
 
 @contextmanager

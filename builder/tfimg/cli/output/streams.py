@@ -10,22 +10,26 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from tfimg.core.errors import UsageError
 from tfimg.core.text import decode_text, escape_unprintable
 
 
 class EscapingStream(io.TextIOBase):
-    """A text stream that writes unprintable characters as escapes. `stream` is the one below, for our own styles."""
+    """A text stream that writes unprintable characters as escapes. `stream` is the one below, for our own styles.
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    `lock` is held while it writes.
+    """
+
+    def __init__(self, stream: TextIO, lock: AbstractContextManager[Any]) -> None:
+        self.stream, self._lock = stream, lock
 
     def write(self, text: str) -> int:
-        self.stream.write(escape_unprintable(text))
+        with self._lock:
+            self.stream.write(escape_unprintable(text))
         return len(text)
 
     def flush(self) -> None:
@@ -44,10 +48,10 @@ class EscapingStream(io.TextIOBase):
 
 
 @contextmanager
-def escaped_streams() -> Iterator[None]:
+def escaped_streams(lock: AbstractContextManager[Any] | None = None) -> Iterator[None]:
     """Escape what is printed on standard output and standard error for as long as the block lasts."""
     before = sys.stdout, sys.stderr
-    escaping = cast("tuple[TextIO, TextIO]", tuple(map(EscapingStream, before)))
+    escaping = cast("tuple[TextIO, TextIO]", tuple(EscapingStream(one, lock or nullcontext()) for one in before))
     sys.stdout, sys.stderr = escaping
     try:
         yield
