@@ -279,6 +279,27 @@ def format_proven_levels(proven: ProvenLevels) -> str:
     return ", ".join(f"{device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())
 
 
+def describe_proven_pythons(images: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Level, str]]:
+    """Yield level and words for each kind of a row's images: `validated`, `CPU: validated on Python 3.9–3.11`.
+
+    A Python counts at the lowest level of the row's releases that have it.
+    """  # noqa: RUF002
+    kinds: dict[str, dict[str, Level]] = {}
+    for image in images:
+        toolkit = f" with CUDA {image['cuda']}" if image["cuda"] else ""
+        processor = "" if image["platform"] == PLATFORMS[0] else f" on {image['platform'].partition('/')[2]}"
+        pythons = kinds.setdefault(f"{image['device'].upper()}{toolkit}{processor}", {})
+        level, python = Level(image["level"]), image["python"]
+        pythons[python] = min(level, pythons.get(python, level))
+    for kind, pythons in kinds.items():
+        parts = []
+        for level in reversed(Level):
+            if found := sorted((python for python, one in pythons.items() if one == level), key=Version):
+                words = "not proven" if level == Level.DECLARED else level
+                parts.append(f"{words} on Python {format_span(found)}")
+        yield max(pythons.values()), f"{kind}: {', '.join(parts)}"
+
+
 def describe_proven_bases(rows: Sequence[Support]) -> str:
     """Return on which kinds of bases images of amd64 are proven, by Python, in a sentence."""
     found: dict[BaseKind, set[str]] = {}
@@ -461,7 +482,7 @@ def render_matrix(
         "capability": format_capability,
         "range": format_range,
     }
-    for function in (format_span, format_pythons, format_proven_levels, format_bounds):
+    for function in (format_span, format_pythons, describe_proven_pythons, format_bounds):
         environment.globals[function.__name__] = function
     images = [describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs]
 
