@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -94,14 +95,14 @@ class Answers:
         try:
             found = resolve(self.matrix, self.specs, request)
         except ResolutionError as error:
-            headline = str(error).partition(":\n")[0].partition(": ")
+            headline = re.split(r":\s", str(error), maxsplit=1)[0]
             reasons = error.details["reasons"]
             nearest = [
                 (text(one["request"]), self._image(one["identifier"]), text(one["driver"]) if "driver" in one else -1)
                 for one in error.details["nearest"]
             ]
             numbers = [self.nearest.setdefault(one, len(self.nearest)) for one in nearest]
-            return [text(headline[0]), [text(reason) for reason in reasons], numbers]
+            return [text(headline), [text(reason) for reason in reasons], numbers]
         return [self._image(found.spec.identifier), [text(note) for note in found.notes]]
 
     def _image(self, identifier: str) -> int:

@@ -39,14 +39,15 @@ function text(number, asked) {
   return data.texts[number].replaceAll("\u0001", asked.gpu).replaceAll("\u0002", quote(asked.gpu)).replaceAll("\u0003", asked.driver);
 }
 
-function make(name, content, ...more) {
+function make(name, ...content) {
   const part = document.createElement(name);
-  part.append(content, ...more);
+  part.append(...content);
   return part;
 }
 
 function line(label, command) {
-  const code = make("code", command), button = make("button", "Copy");
+  const code = make("code", ...command.split(/( )/).map((word) => make("span", word)));
+  const button = make("button", "Copy");
   button.type = "button";
   button.setAttribute("aria-label", `Copy: ${label}`);
   button.addEventListener("click", async () => {
@@ -64,7 +65,7 @@ function line(label, command) {
 }
 
 function list(texts) {
-  return make("ul", "", ...texts.map((one) => make("li", one)));
+  return make("ul", ...texts.map((one) => make("li", one)));
 }
 
 /* What was measured of an extra package beside an image: a sentence, and options of a build. */

@@ -23,10 +23,10 @@ HERE = Path(__file__).parent
 DEVICES = {"cpu": "CPU", "gpu": "NVIDIA GPU", "tpu": "TPU", "arm64": "CPU, Arm (arm64)"}
 
 VARIANTS = {
-    "": "TensorFlow alone",
-    "jupyter": "JupyterLab, matplotlib",
-    "dev": "JupyterLab, compilers, git, SSH",
-    "slim": "TensorFlow alone, smaller",
+    "": "TensorFlow",
+    "jupyter": "JupyterLab",
+    "dev": "compilers, SSH",
+    "slim": "less (slim)",
 }
 
 
@@ -108,7 +108,7 @@ def _form(data: dict[str, Any]) -> str:
 
 def releases() -> str:
     """Return the newest image of each minor for CPU and GPU, and the commands that build them, as a table."""
-    heads = ("TensorFlow", "Python", "driver of a GPU", "tag for CPU, for GPU", "build")
+    heads = ("TensorFlow", "Python", "driver of a GPU", "builds the image for CPU", "for GPU")
     minors = dict.fromkeys(spec.minor for spec in reversed(project().specs))
     return table(heads, map(_row, minors))
 
@@ -118,7 +118,6 @@ def _row(minor: str) -> tuple[str, ...]:
     newest = [spec for spec in specs if spec.is_newest_patch and spec.is_usual_toolkit and spec.device != "tpu"]
     pythons = sorted({spec.python for spec in newest}, key=Version)
     shown = [spec for spec in newest if spec.is_default_python]
-    drivers = (f"{spec.driver} or newer" for spec in shown if spec.driver)
-    tags = ", ".join(code(f"{spec.minor}{'-gpu' if spec.gpu else ''}") for spec in shown)
-    build = "; ".join(code(f"tfimg build --tf {minor}{' --device gpu' if spec.gpu else ''}") for spec in shown)
-    return shown[0].tensorflow, format_span(pythons), ", ".join(drivers), tags, build
+    drivers = (f"driver {spec.driver} or newer" for spec in shown if spec.driver)
+    builds = (code(f"tfimg build --tf {minor}{' --device gpu' if spec.gpu else ''}") for spec in shown)
+    return shown[0].tensorflow, f"Python {format_span(pythons)}", ", ".join(drivers), *builds
