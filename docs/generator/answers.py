@@ -1,8 +1,6 @@
 """What the resolver answers to each request that the selector's page can make, in one file of JSON.
 
-    .venv/bin/python docs/generator/answers.py
-
-writes it again, in minutes, where `digest_sources` has changed. The page only looks up.
+`docs/generator/pages.py` writes it again where `digest_sources` has changed, in minutes. The page only looks up.
 """
 
 from __future__ import annotations
@@ -10,25 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1]
-if __name__ == "__main__":
-    sys.path[:0] = [str(DOCS), str(DOCS.parent / "builder")]
+from packaging.version import Version
 
-from packaging.version import Version  # noqa: E402
-
-from generator.program import project  # noqa: E402
-from tfimg.core.errors import ResolutionError, UsageError  # noqa: E402
-from tfimg.core.text import quote_argument  # noqa: E402
-from tfimg.matrix.conditions import Request  # noqa: E402
-from tfimg.matrix.gpus import describe_forward_compatibility, find_driver_floor, is_arm64_gpu  # noqa: E402
-from tfimg.matrix.resolve import resolve  # noqa: E402
-from tfimg.matrix.schema import GpuDriver  # noqa: E402
+from generator.program import project
+from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.core.text import quote_argument
+from tfimg.matrix.conditions import Request
+from tfimg.matrix.gpus import describe_forward_compatibility, find_driver_floor, is_arm64_gpu
+from tfimg.matrix.resolve import resolve
+from tfimg.matrix.schema import GpuDriver
 
 FILE = Path(__file__).with_suffix(".json")
 
@@ -96,13 +89,13 @@ class Answers:
             found = resolve(self.matrix, self.specs, request)
         except ResolutionError as error:
             headline = re.split(r":\s", str(error), maxsplit=1)[0]
-            reasons = error.details["reasons"]
+            details: Mapping[str, Any] = error.details
             nearest = [
                 (text(one["request"]), self._image(one["identifier"]), text(one["driver"]) if "driver" in one else -1)
-                for one in error.details["nearest"]
+                for one in details["nearest"]
             ]
             numbers = [self.nearest.setdefault(one, len(self.nearest)) for one in nearest]
-            return [text(headline), [text(reason) for reason in reasons], numbers]
+            return [text(headline), [text(reason) for reason in details["reasons"]], numbers]
         return [self._image(found.spec.identifier), [text(note) for note in found.notes]]
 
     def _image(self, identifier: str) -> int:
@@ -181,6 +174,12 @@ def digest_sources() -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
+def is_stale() -> bool:
+    """Return whether the file was made of another matrix or resolver."""
+    made: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return bool(made["made_of"] != digest_sources())
+
+
 def write() -> None:
     """Write the file, a part on each line."""
     made = make_answers()
@@ -190,7 +189,3 @@ def write() -> None:
 def _format(made: Mapping[str, Any]) -> str:
     lines = (f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in made.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-if __name__ == "__main__":
-    write()

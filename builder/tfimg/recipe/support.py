@@ -18,7 +18,7 @@ from packaging.version import Version
 from pydantic import BaseModel
 
 from tfimg import __version__
-from tfimg.core.levels import LEVEL_MEANINGS, Level
+from tfimg.core.levels import LEVEL_MEANINGS, ORDER, Level
 from tfimg.core.text import make_html_environment
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
@@ -282,22 +282,26 @@ def format_proven_levels(proven: ProvenLevels) -> str:
 def describe_proven_pythons(images: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Level, str]]:
     """Yield level and words for each kind of a row's images: `validated`, `CPU: validated on Python 3.9–3.11`.
 
-    A Python counts at the lowest level of the row's releases that have it.
+    Where releases of the row differ for a Python, its highest level counts, with the releases that have it.
     """  # noqa: RUF002
-    kinds: dict[str, dict[str, Level]] = {}
+    kinds: dict[str, dict[str, dict[str, Level]]] = {}
     for image in images:
         toolkit = f" with CUDA {image['cuda']}" if image["cuda"] else ""
         processor = "" if image["platform"] == PLATFORMS[0] else f" on {image['platform'].partition('/')[2]}"
         pythons = kinds.setdefault(f"{image['device'].upper()}{toolkit}{processor}", {})
-        level, python = Level(image["level"]), image["python"]
-        pythons[python] = min(level, pythons.get(python, level))
+        pythons.setdefault(image["python"], {})[image["tensorflow"]] = Level(image["level"])
     for kind, pythons in kinds.items():
-        parts = []
-        for level in reversed(Level):
-            if found := sorted((python for python, one in pythons.items() if one == level), key=Version):
-                words = "not proven" if level == Level.DECLARED else level
-                parts.append(f"{words} on Python {format_span(found)}")
-        yield max(pythons.values()), f"{kind}: {', '.join(parts)}"
+        groups: dict[tuple[Level, tuple[str, ...]], list[str]] = {}
+        for python in sorted(pythons, key=Version):
+            highest = max(pythons[python].values())
+            having = tuple(release for release, level in pythons[python].items() if level == highest)
+            groups.setdefault((highest, having if len(having) < len(pythons[python]) else ()), []).append(python)
+        parts = (
+            f"{'not proven' if level == Level.DECLARED else level} on Python {format_span(found)}"
+            f"{f' ({", ".join(having)} only)' if having else ''}"
+            for (level, having), found in sorted(groups.items(), key=lambda pair: -ORDER.index(pair[0][0]))
+        )
+        yield max(level for level, _ in groups), f"{kind}: {', '.join(parts)}"
 
 
 def describe_proven_bases(rows: Sequence[Support]) -> str:
