@@ -30,6 +30,7 @@ from generator import (
     matrix,
     navigation,
     newer_gpus,
+    selector,
 )
 
 if TYPE_CHECKING:
@@ -58,12 +59,20 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "packages": benchmarks.packages,
     "dates": feed.dates,
     "known-issues": known_issues.known_issues,
+    "see-error": known_issues.see_error,
     "toctree": navigation.toctree,
     "wide-page": navigation.wide_page,
+    "selector": selector.selector,
+    "session": navigation.session,
+    "style": navigation.style,
+    "releases": selector.releases,
 }
 """Name in a page → function that returns Markdown."""
 
-LINKED = {"api", "benchmark", "dates", "matrix", "proofs", "toctree", "wide-page"}
+LINKED = {
+    "api", "benchmark", "dates", "matrix", "proofs", "see-error", "selector", "session", "style", "toctree",
+    "wide-page",
+}  # fmt: skip
 """Names whose Markdown is not committed: it needs the site, or repeats files of the checkout."""
 
 LONGEST_WORD = 30

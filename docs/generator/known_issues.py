@@ -28,11 +28,33 @@ CORRECTED_IN = {"image": "the image", "host": "the machine", "request": "the req
 
 def known_issues() -> str:
     """Return the known issues under the messages by which they are recognised, each with an anchor of its name."""
-    by_title = {
+    return "\n".join(f"## {title}\n\n" + "\n".join(map(_issue, some)) for title, some in _read_sections().items())
+
+
+def see_error() -> str:
+    """Return every message that is recognised, sorted, with its cause and a link to what helps."""
+    return "\n".join(
+        f"## {title}\n\n" + "\n".join(map(_lines, sorted(some, key=_first_letters)))
+        for title, some in _read_sections().items()
+    )
+
+
+def _read_sections() -> dict[str, list[Any]]:
+    return {
         title: [one for module in modules for one in getattr(suite(f"known_issues.{module}"), module.upper())]
         for title, modules in SECTIONS.items()
     }
-    return "\n".join(f"## {title}\n\n" + "\n".join(map(_issue, some)) for title, some in by_title.items())
+
+
+def _first_letters(issue: Any) -> str:
+    return re.sub(r"\W", "", read_message(issue.patterns[0])).lower()
+
+
+def _lines(issue: Any) -> str:
+    """Return the messages of an issue: a heading, then what else is recognised, the cause, and the link."""
+    first, *others = dict.fromkeys(map(read_message, issue.patterns))
+    also = f"{escape(' · '.join(others))}\n\n" if others else ""
+    return f"### {escape(first)}\n\n{also}{escape(issue.cause)} [What helps](how-to/troubleshoot.md#{issue.name})\n"
 
 
 def _issue(issue: Any) -> str:

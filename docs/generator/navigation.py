@@ -23,6 +23,20 @@ def wide_page() -> str:
     return f"```{{raw}} html\n<style>\n{style}</style>\n```\n"
 
 
+def style(name: str) -> str:
+    """Return the class of the next paragraph or list, for `site.css`."""
+    return f"{{.{name}}}"
+
+
+def session() -> str:
+    """Return the picture of a terminal in the colours of the page, whichever theme its button chose."""
+    alternative = "A terminal: tfimg build makes an image that passes its checks, and tfimg run computes a sum in it."
+    return "\n".join(
+        f"```{{image}} _static/session-{theme}.svg\n:alt: {alternative}\n:class: only-{theme}\n:width: 677px\n```\n"
+        for theme in ("light", "dark")
+    )
+
+
 def write_list_of_pages(source: Path, target: Path) -> None:
     """Write `llms.txt` into a built site, with links to its pages (https://llmstxt.org)."""
     text = (source / "llms.txt").read_text(encoding="utf-8")

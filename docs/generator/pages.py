@@ -1,4 +1,4 @@
-"""Write what is generated into the pages, for GitHub, which renders them as they are:
+"""Write what is generated into the pages, for GitHub, which renders them as they are, and the selector's answers:
 
 .venv/bin/python docs/generator/pages.py
 """
@@ -12,9 +12,12 @@ DOCS = Path(__file__).parents[1]
 
 if __name__ == "__main__":
     sys.path[:0] = [str(DOCS), str(DOCS.parent / "builder")]
-    from generator import fill_for_github
+    from generator import answers, fill_for_github
 
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         if (filled := fill_for_github(text)) != text:
             page.write_text(filled, encoding="utf-8")
+    if answers.is_stale():
+        print(f"{answers.FILE.name} is of another matrix or resolver: it is made again, in minutes.")
+        answers.write()

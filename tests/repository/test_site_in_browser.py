@@ -1,12 +1,17 @@
 """The documentation site in Debian's Chromium, on a phone and on a desk, light and dark."""
 
 import json
+import random
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
+from generator.selector import read_data
 from support.chromium import Browser
+from support.selector import Answer, Choice, draw_choices, resolve_choice
 from support.site import build_site
 from tfimg import Project
 from tfimg.matrix.gpus import find_gpu
@@ -37,6 +42,8 @@ PAGES = (
     "reference/proofs",
     "reference/python-api",
     "reference/tags-and-labels",
+    "see-error",
+    "selector",
 )
 READABLE = 4.5
 """Contrast of text that WCAG 2.2 asks for at level AA."""
@@ -191,3 +198,109 @@ def test_the_button_of_the_theme_changes_the_matrix_too(chromium: Browser, site:
     before = chromium.ask(ground)
     chromium.ask("document.body.dataset.theme = 'light'")
     assert chromium.ask(ground) == "rgb(255, 255, 255)" != before
+
+
+CHOOSE = """((choice) => {
+  const form = document.querySelector('.selector form');
+  for (const [name, value] of Object.entries(choice)) form.elements[name].value = value;
+  form.dispatchEvent(new Event('input'));
+  return FOUND;
+})(%s)"""
+
+FOUND = """({
+  title: (document.querySelector('.answer .title code') ?? document.querySelector('.answer .title'))?.textContent,
+  text: document.querySelector('.answer').innerText,
+  items: [...document.querySelectorAll('.answer li')].map((one) => one.textContent),
+  lines: [...document.querySelectorAll('.answer .line code')].map((one) => one.textContent),
+})"""
+
+
+def choose(chromium: Browser, choice: Choice) -> dict[str, Any]:
+    """Fill the selector's form in and return what it shows."""
+    shown: dict[str, Any] = chromium.ask(CHOOSE.replace("FOUND", FOUND) % json.dumps(choice))
+    return shown
+
+
+def read_answer(shown: dict[str, Any], expected: Answer) -> Answer:
+    """Return what is shown in the form of what the resolver says."""
+    if len(expected) == 1:
+        return (shown["text"],)
+    if len(expected) == 2:
+        return shown["title"], shown["items"][: len(expected[1])]
+    return shown["title"].removesuffix(":"), shown["items"], shown["lines"]
+
+
+def test_the_selector_says_what_the_resolver_says(chromium: Browser, site: Path) -> None:
+    show(chromium, site / "selector.html", "desk")
+    wrong = [{"driver": driver, "device": "gpu", "gpu": ""} for driver in ("525", "525.60", "new", "450.80")]
+    any_image = {"tf": "", "python": "", "variant": ""}
+    chance = random.Random()  # noqa: S311 - a failure names the choices
+    choices = [*draw_choices(read_data(), 500, chance), *(any_image | one for one in wrong)]
+    found = []
+    for choice in choices:
+        expected = resolve_choice(choice)
+        found.append((choice, read_answer(choose(chromium, choice), expected), expected))
+    assert [one for one in found if one[1] != one[2]] == []
+    assert {len(expected) for _, _, expected in found} == {1, 2, 3}
+
+
+def test_the_selector_builds_what_it_shows_and_says_what_was_measured_of_a_package(
+    chromium: Browser, site: Path
+) -> None:
+    show(chromium, site / "selector.html", "phone")
+    shown = choose(chromium, {"tf": "2.15", "python": "3.11", "with": "opencv-python", "variant": "jupyter"})
+    build = "tfimg build --tf 2.15.1 --python 3.11 --variant jupyter --with opencv-python --apt libgl1,libglib2.0-0"
+    assert shown["lines"][0] == build
+    assert shown["title"] == "2.15.1-cpu-py3.11-jupyter-own"
+    assert "Beside 2.15.1-cpu-py3.11, opencv-python 4.9.0.80 was measured." in shown["items"]
+    shown = choose(chromium, {"with": "keras-hub", "variant": ""})
+    assert shown["lines"][0] == "tfimg build --tf 2.15.1 --python 3.11"
+    assert any("keras-hub is refused: keras-hub has no release that fits" in item for item in shown["items"])
+    shown = choose(chromium, {"tf": "2.16", "with": "pandas"})
+    assert any("pandas was not measured beside 2.16.2, only beside 2.13.1, 2.15.1" in item for item in shown["items"])
+
+
+def test_the_address_keeps_a_choice(chromium: Browser, site: Path) -> None:
+    chromium.send("Page.navigate", url="about:blank")
+    chromium.open(
+        f"{(site / 'selector.html').as_uri()}#tf=2.15&gpu=h100&driver=525.60.13", width=390, height=844, phone=True
+    )
+    title = "--tf 2.15, --gpu H100 and --driver 525.60.13 clash together:"
+    assert chromium.ask("document.querySelector('.answer .title').innerText") == title
+    choose(chromium, {"driver": "535.104.05", "python": "3.10"})
+    kept = "#tf=2.15&python=3.10&device=gpu&gpu=H100&driver=535.104.05"
+    assert chromium.ask("location.hash") == kept
+
+
+def test_without_script_the_selector_is_a_table(chromium: Browser, site: Path) -> None:
+    chromium.send("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        show(chromium, site / "selector.html", "phone")
+        assert chromium.ask("document.querySelector('.selector').checkVisibility()") is False
+        rows = "[...document.querySelectorAll('article tbody tr')].map((row) => row.innerText.split(/\\s*\\n\\s*/))"
+        assert ["2.15.1", "Python 3.9–3.11", "driver 525.60.13 or newer", "tfimg build --tf 2.15",  # noqa: RUF001
+                "tfimg build --tf 2.15 --device gpu"] in chromium.ask(rows)  # fmt: skip
+    finally:
+        chromium.send("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("--shm-size", "how-to/troubleshoot.html"),
+        ("--find-links", "reference/commands/build.html"),
+        ("environment.import_tensorflow", "reference/checks.html"),
+        ("CUDA_ERROR_INVALID_PTX", "see-error.html"),
+        ("No space left on device", "see-error.html"),
+        ("UnavailableDriver", "reference/errors.html"),
+    ],
+)
+def test_search_finds_options_checks_and_messages(query: str, page: str, chromium: Browser, site: Path) -> None:
+    chromium.open(f"{(site / 'search.html').as_uri()}?q={quote_plus(query)}", width=1280, height=900)
+    results = "[...document.querySelectorAll('#search-results li a')].map((one) => one.getAttribute('href'))"
+    done = "document.querySelector('#search-results .search-summary')?.textContent.includes('found')"
+    for _ in range(100):
+        if chromium.ask(f"Boolean({done})"):
+            break
+        time.sleep(0.05)
+    assert page in [address.partition("#")[0] for address in chromium.ask(results)]

@@ -53,7 +53,8 @@ def git(folder: Path, *arguments: str) -> str:
 def checkout(tmp_path: Path) -> Path:
     """A repository with the files that an update may change, and its own `.venv/bin/tfimg`."""
     folder = tmp_path / "checkout"
-    for name in ("matrix.yaml", "README.md", "images/rendered/a", "builder/requirements.txt", "builder/release.txt"):
+    builder = ("builder/requirements.txt", "builder/release.txt")
+    for name in ("matrix.yaml", "README.md", "docs/a.md", "images/rendered/a", *builder):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("first\n")
     for name, text in {

@@ -18,7 +18,7 @@ from packaging.version import Version
 from pydantic import BaseModel
 
 from tfimg import __version__
-from tfimg.core.levels import LEVEL_MEANINGS, Level
+from tfimg.core.levels import LEVEL_MEANINGS, ORDER, Level
 from tfimg.core.text import make_html_environment
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
@@ -279,6 +279,31 @@ def format_proven_levels(proven: ProvenLevels) -> str:
     return ", ".join(f"{device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())
 
 
+def describe_proven_pythons(images: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Level, str]]:
+    """Yield level and words for each kind of a row's images: `validated`, `CPU: validated on Python 3.9–3.11`.
+
+    Where releases of the row differ for a Python, its highest level counts, with the releases that have it.
+    """  # noqa: RUF002
+    kinds: dict[str, dict[str, dict[str, Level]]] = {}
+    for image in images:
+        toolkit = f" with CUDA {image['cuda']}" if image["cuda"] else ""
+        processor = "" if image["platform"] == PLATFORMS[0] else f" on {image['platform'].partition('/')[2]}"
+        pythons = kinds.setdefault(f"{image['device'].upper()}{toolkit}{processor}", {})
+        pythons.setdefault(image["python"], {})[image["tensorflow"]] = Level(image["level"])
+    for kind, pythons in kinds.items():
+        groups: dict[tuple[Level, tuple[str, ...]], list[str]] = {}
+        for python in sorted(pythons, key=Version):
+            highest = max(pythons[python].values())
+            having = tuple(release for release, level in pythons[python].items() if level == highest)
+            groups.setdefault((highest, having if len(having) < len(pythons[python]) else ()), []).append(python)
+        parts = (
+            f"{'not proven' if level == Level.DECLARED else level} on Python {format_span(found)}"
+            f"{f' ({", ".join(having)} only)' if having else ''}"
+            for (level, having), found in sorted(groups.items(), key=lambda pair: -ORDER.index(pair[0][0]))
+        )
+        yield max(level for level, _ in groups), f"{kind}: {', '.join(parts)}"
+
+
 def describe_proven_bases(rows: Sequence[Support]) -> str:
     """Return on which kinds of bases images of amd64 are proven, by Python, in a sentence."""
     found: dict[BaseKind, set[str]] = {}
@@ -461,7 +486,7 @@ def render_matrix(
         "capability": format_capability,
         "range": format_range,
     }
-    for function in (format_span, format_pythons, format_proven_levels, format_bounds):
+    for function in (format_span, format_pythons, describe_proven_pythons, format_bounds):
         environment.globals[function.__name__] = function
     images = [describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs]
 
