@@ -298,7 +298,7 @@ def describe_proven_pythons(images: Sequence[Mapping[str, Any]]) -> Iterator[tup
             groups.setdefault((highest, having if len(having) < len(pythons[python]) else ()), []).append(python)
         parts = (
             f"{'not proven' if level == Level.DECLARED else level} on Python {format_span(found)}"
-            f"{f' ({", ".join(having)} only)' if having else ''}"
+            + (f" ({', '.join(having)} only)" if having else "")
             for (level, having), found in sorted(groups.items(), key=lambda pair: -ORDER.index(pair[0][0]))
         )
         yield max(level for level, _ in groups), f"{kind}: {', '.join(parts)}"
