@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from support import small_workspace
 from support.cli import start_tfimg
 from support.docker_daemon import bridge, daemon, find_dockerd, image_tags
-from support.small_workspace import make_workspace
+from support.small_workspace import TINY, make_workspace
 from tfimg.core.paths import state_folder
 from tfimg.engine.buildx import choose_output
 from tfimg.engine.connect import connect_builders
@@ -109,9 +108,8 @@ def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(
 
 THREE = ("one", "two", "three")
 PATTERN = "2.1[7-9].*-cpu-py3.11"
-TEMPLATE = (
-    small_workspace.TEMPLATE.replace("RUN ", "RUN --network=none ") + "RUN --network=none echo slowly && sleep 3\n"
-)
+TEMPLATE = TINY.replace("RUN ", "RUN --network=none echo slowly && sleep 3 && ")
+"""Images whose builds take long enough to be interrupted."""
 
 
 def test_three_builders_share_the_images_and_two_make_what_the_third_loses(
