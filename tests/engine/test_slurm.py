@@ -1,6 +1,7 @@
 """A real Slurm: `tfimg-cluster` with its own variables, and batch scripts that run our image with Charliecloud."""
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from support.docker_daemon import wait_until
 from support.paths import ROOT
 from support.registry_container import Behaviour, docker, registry
 from support.slurm_cluster import SHARED, SlurmCluster, slurm_cluster
+from support.strategies import read_loop, read_rows
 from tfimg.engine.docker import DIGEST, DockerEngine
 
 from .conftest import IDENTIFIER
@@ -219,6 +221,27 @@ def test_two_nodes_train_as_one_process(jobs: Jobs, engine: DockerEngine) -> Non
     assert [one["config"]["task"]["index"] for one in reported] == [0, 1]
     assert {path.name for path in (jobs.slurm.folder / "checkpoints").iterdir()} >= {"0", "1"}
     assert len(list((jobs.slurm.folder / "images").iterdir())) == 1
+
+
+def test_parameter_servers_train_and_end_with_the_chief(jobs: Jobs, engine: DockerEngine) -> None:
+    """On four nodes: chief, parameter server and two workers, of which only the chief ends by itself."""
+    options = ("--ps", "1", "--env", "TF_CPP_MIN_LOG_LEVEL=2", "--checkpoints", f"{SHARED}/checkpoints")
+    job, log = jobs.submit("servers", *options, "--", "python", "-c", read_loop(), "ps", "/checkpoints/servers")
+    jobs.wait(job, seconds=400)
+    text = log.read_text()
+    wait_until(lambda: set(jobs.slurm.run("sinfo", "--noheader", "--Node", "--format=%T").split()) == {"idle"})
+    shown = jobs.slurm.run("scontrol", "show", "job", job)
+    assert re.findall(r"JobState=(\S+).*\n.*ExitCode=(\S+)", shown) == [("COMPLETED", "0:0")] * 2, (shown, text[-3000:])
+    program = ("python", "-c", read_loop(), "none", "/tmp/out")  # noqa: S108
+    alone = run_container(engine, LOCAL, *program, env={"TF_CPP_MIN_LOG_LEVEL": "2"})
+    (expected,), (trained,) = (
+        [json.loads(line) for line in printed.splitlines() if line.startswith("{")] for printed in (alone.stdout, text)
+    )
+    (bound,) = (row.bound for row in read_rows() if (row.strategy, row.situation) == ("ps", "two containers"))
+    assert trained["replicas"] == 1, "those of a step, which one worker does"
+    assert trained["weights"] == pytest.approx(expected["weights"], abs=bound)
+    tasks = re.findall(r"tfimg-cluster: (\w+ \d) of chief=1,worker=2,ps=1", text)
+    assert sorted(tasks) == ["chief 0", "ps 0", "worker 0", "worker 1"]
 
 
 def test_a_job_whose_task_fails_ends_its_peers_and_names_its_code(jobs: Jobs) -> None:

@@ -112,9 +112,9 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def press(self, key: str, code: int, text: str = "") -> None:
+    def press(self, key: str, code: int, text: str = "", *, shift: bool = False) -> None:
         """Press and release a key."""
-        names = {"key": key, "windowsVirtualKeyCode": code}
+        names = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
         self.send("Input.dispatchKeyEvent", type="keyDown", **names, **({"text": text} if text else {}))
         self.send("Input.dispatchKeyEvent", type="keyUp", **names)
 

@@ -222,6 +222,7 @@ def test_a_train_job_refers_to_a_runtime_that_it_brings() -> None:
         "apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": runtime["metadata"]["name"],
     }  # fmt: skip
     assert job["spec"]["trainer"]["numNodes"] == runtime["spec"]["mlPolicy"]["numNodes"] == 2
+    assert runtime["metadata"]["labels"]["trainer.kubeflow.org/framework"] == "tensorflow"
     (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     assert node["name"] == "node"
     assert node["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}

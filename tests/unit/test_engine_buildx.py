@@ -124,6 +124,21 @@ def test_the_output_of_a_step_decides_the_error(log: str, kind: type[TfimgError]
     assert type(error) is kind
 
 
+@pytest.mark.parametrize(
+    ("builder", "lost", "check"),
+    [
+        ("default", "The engine was", "`tfimg engine status`"),
+        ("farm 2", "The builder farm 2 was", "`docker buildx inspect --bootstrap 'farm 2'`"),
+    ],
+)
+def test_what_was_lost_is_named(builder: str, lost: str, check: str) -> None:
+    rest = "ERROR: failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF\n"
+    error = build_error(None, {}, rest, builder=builder)
+    assert type(error) is EngineUnavailable
+    assert str(error).startswith(f"{lost} lost during the build: ")
+    assert check in str(error)
+
+
 def test_a_full_disk_is_recognised_in_buildkits_message() -> None:
     rest = "ERROR: failed to solve: write /data/x: no space left on device\n"
     assert type(build_error(None, {}, rest)) is DiskSpaceError

@@ -33,6 +33,7 @@ INSTANCE = "app.kubernetes.io/instance"  # Kubernetes' recommended label
 COMPONENT = "app.kubernetes.io/component"
 QUEUE = "kueue.x-k8s.io/queue-name"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+FRAMEWORK = "trainer.kubeflow.org/framework"  # without it, Kubeflow's SDK 0.5 leaves the runtime out
 
 OBJECT = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 MAX_OBJECT = 253  # characters of an object's name: a DNS subdomain (RFC 1123)
@@ -425,10 +426,12 @@ def _list_train_job(workload: KubernetesWorkload) -> Iterator[dict[str, Any]]:
         "replicas": 1,
         "template": {"metadata": {"labels": {STEP: "trainer"}}, "spec": job},
     }
+    metadata = _metadata(workload, queued=False)
+    metadata["labels"][FRAMEWORK] = "tensorflow"
     yield {
         "apiVersion": f"{group}/{version}",
         "kind": "TrainingRuntime",
-        "metadata": _metadata(workload, queued=False),
+        "metadata": metadata,
         "spec": {
             "mlPolicy": {"numNodes": workload.workers},
             "template": {"spec": _job_set_spec(workload, [node])},

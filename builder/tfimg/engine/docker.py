@@ -84,6 +84,9 @@ class _Client(docker.DockerClient):
         self.api = _ApiClient(**options)
 
 
+OWN_BUILDER = "default"
+"""Buildx's name for the BuildKit of the engine at DOCKER_HOST."""
+
 OLDEST_ENGINE = Version("23.0")
 """First release whose default builder is BuildKit and that can hold zstd layers (moby 23.0 release notes)."""
 
@@ -258,7 +261,7 @@ class DockerEngine:
         self.host, self.builder, self.context, self.cache = host, builder, context, cache
         self.is_local = host.startswith("unix://")  # the engine runs on this machine
         # By name: `docker buildx use` may have made another the default, and the image would stay in there.
-        self.environ = {**environ, "DOCKER_HOST": host, "BUILDX_BUILDER": builder or "default"}
+        self.environ = {**environ, "DOCKER_HOST": host, "BUILDX_BUILDER": builder or OWN_BUILDER}
 
     @cached_property
     def client(self) -> docker.DockerClient:
@@ -939,7 +942,8 @@ def _run_buildx(
     except CommandFailed:
         decoder.close()
         proxy = env.get("https_proxy") or env.get("HTTPS_PROXY") or ""
-        raise build_error(failed, log, decoder.rest, proxy) from None
+        builder = env.get("BUILDX_BUILDER", OWN_BUILDER)
+        raise build_error(failed, log, decoder.rest, proxy, builder) from None
 
 
 def build_command(request: interface.BuildRequest) -> list[str]:
@@ -961,9 +965,12 @@ def build_command(request: interface.BuildRequest) -> list[str]:
 
 
 def build_error(
-    failed: StepEvent | None, log: Mapping[str, list[str]], rest: str, proxy: str = ""
+    failed: StepEvent | None, log: Mapping[str, list[str]], rest: str, proxy: str = "", builder: str = OWN_BUILDER
 ) -> errors.TfimgError:
-    """Map the failed step, its log and buildx's own messages (`rest`) to an error. Steps use the `proxy`, if any."""
+    """Map the failed step, its log and buildx's own messages (`rest`) to an error.
+
+    Steps use the `proxy`, if any; `builder` is a name of buildx.
+    """
     lines = log.get(failed.step, []) if failed else []
     reason = failed.error if failed and failed.error else rest.strip()
     output = "\n".join([*lines, reason or "", rest])
@@ -975,10 +982,13 @@ def build_error(
             next_step="Name a folder that you may write to in BUILDX_CONFIG; by default it is in ~/.docker.",
         )
     if CONNECTION_LOST.search(f"{reason}\n{rest}"):
+        lost, check = "engine", "tfimg engine status"
+        if builder != OWN_BUILDER:
+            lost, check = f"builder {builder}", f"docker buildx inspect --bootstrap {quote_argument(builder)}"
         return errors.EngineUnavailable(
-            f"The engine or builder was lost during {step}: {reason or rest.strip()}",
-            next_step="Check that it runs and answers (`tfimg engine status`), then build again: finished steps "
-            "are kept where its disk is.",
+            f"The {lost} was lost during {step}: {reason or rest.strip()}",
+            next_step=f"Check that it runs and answers (`{check}`), then build again: finished steps are kept where "
+            "its disk is.",
         )
     if FULL_DISK.search(output):
         return errors.DiskSpaceError(
