@@ -50,9 +50,10 @@ def load_keras(path, kind, version):
         older = written and written < installed
         raise _unreadable(error, "Keras 2 wrote the file: use --tf 2.15." if older else None) from None
     try:
-        structure = model.input
-        answers = model.output
-    except (AttributeError, ValueError):
+        is_plain = isinstance(model, tf.keras.Sequential)  # in Keras 3, one has no `input`
+        structure = model.inputs[0] if is_plain else model.input
+        answers = model.outputs[0] if is_plain else model.output
+    except (AttributeError, IndexError, TypeError, ValueError):
         structure = answers = None
     if structure is None or answers is None:
         raise Refused(

@@ -50,9 +50,12 @@ def _refusal(error):
         where = dict.fromkeys(re.findall(r"\btf\.[A-Z]\w+", text))
     if where:
         ops = list(where)
+        step = "Replace these operations, or export with --to onnx."
+        if "tf.TensorListReserve" in text:  # an LSTM or GRU of any number of rows
+            step = "Give the recurrent layers a fixed batch, as `Input(shape, batch_size=1)` does; or use --to onnx."
         return Refused(
             f"LiteRT does not have: {'; '.join(ops[:10])}{' and more' if len(ops) > 10 else ''}.",
-            "Replace these operations, or export with --to onnx.",
+            step,
             operations=ops,
         )
     lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
