@@ -22,7 +22,7 @@ def find_ranges(function):
 
     try:
         graph = convert_variables_to_constants_v2(function, lower_control_flow=False).graph
-    except Exception:  # noqa: BLE001 - hash tables cannot be frozen; then nothing is known
+    except Exception:
         return {}
     names = {tensor.op.name: name for tensor, name in _inputs(graph, function)}
     found = {}
@@ -69,13 +69,17 @@ def make_cases(function, specs, module, path, run):
     for lengths in LENGTHS:
         try:
             cases = [
-                make_case(specs, ranges, words, rows=1 + 2 * (number % 2), length=lengths[number // 2 % 2], seed=SEED + number)
+                make_case(
+                    specs, ranges, words, rows=1 + 2 * (number % 2), length=lengths[number // 2 % 2], seed=SEED + number
+                )
                 for number in range(MADE_UP)
             ]
             return cases, [run(function, case) for case in cases]
-        except Exception as error:  # noqa: BLE001 - any of TensorFlow's
+        except Exception as error:
             problem = problem or error
-        if all(None not in (spec.shape.as_list() if spec.shape.rank is not None else [None]) for spec in specs.values()):
+        if all(
+            None not in (spec.shape.as_list() if spec.shape.rank is not None else [None]) for spec in specs.values()
+        ):
             break
     raise Refused(
         f"The model itself takes no made-up inputs: {str(problem).splitlines()[0][:300]}",
@@ -137,7 +141,7 @@ def read_cases(path, specs, calibrates):
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # noqa: BLE001 - zipfile's and NumPy's
+    except Exception as error:
         raise Refused(f"--samples cannot be read: {error}", "Write it with `numpy.savez`, without objects.") from None
     missing, unknown = sorted(specs.keys() - arrays.keys()), sorted(arrays.keys() - specs.keys())
     if missing or unknown:

@@ -12,7 +12,7 @@ def load_saved_model(path, wanted):
     """Return module and function of a signature. Raises `Refused` without one that is clear."""
     try:
         loaded = tf.saved_model.load(str(path))
-    except Exception as error:  # noqa: BLE001 - any class, from files of strangers
+    except Exception as error:
         raise _unreadable(error) from None
     names = sorted(loaded.signatures)
     if not names:
@@ -46,7 +46,7 @@ def load_keras(path, kind, version):
         )
     try:
         model = tf.keras.models.load_model(str(path), compile=False)
-    except Exception as error:  # noqa: BLE001 - any class, from files of strangers
+    except Exception as error:
         older = written and written < installed
         raise _unreadable(error, "Keras 2 wrote the file: use --tf 2.15." if older else None) from None
     try:
@@ -87,7 +87,7 @@ def load_graph(path):
             text_format.Parse(path.read_text(), graph)
         else:
             graph.ParseFromString(path.read_bytes())
-    except Exception as error:  # noqa: BLE001 - protobuf has several classes
+    except Exception as error:
         raise Refused(f"The file is no graph: {_first_line(error)}", "Give a GraphDef, or a SavedModel.") from None
     variables = [n.name for n in graph.node if n.op in ("Variable", "VariableV2", "VarHandleOp", "VarIsInitializedOp")]
     if variables:
@@ -106,7 +106,7 @@ def load_graph(path):
         tensors = [wrapped.graph.get_tensor_by_name(f"{name}:0") for name in inputs]
         outputs = [one for name in ends for one in wrapped.graph.get_operation_by_name(name).outputs]
         inner = wrapped.prune(tensors, outputs)
-    except Exception as error:  # noqa: BLE001 - any class, from files of strangers
+    except Exception as error:
         raise _unreadable(error) from None
     names = _unique([_plain(name) for name in inputs])
     labels = _unique([_plain(one.name.replace(":0", "").replace(":", "_")) for one in outputs])
@@ -151,7 +151,9 @@ def _unique(names):
 
 def _vocabularies(model):
     layers = getattr(model, "layers", ())
-    return [str(word) for one in layers if hasattr(one, "get_vocabulary") for word in one.get_vocabulary()[:1000] if word]
+    return [
+        str(word) for one in layers if hasattr(one, "get_vocabulary") for word in one.get_vocabulary()[:1000] if word
+    ]
 
 
 def _keras_version():

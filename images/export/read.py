@@ -112,4 +112,10 @@ def write(path, cases):
 
 def to_bytes(value):
     """Return an array that NumPy writes without pickle: strings as bytes of one length."""
-    return value.astype("S") if value.dtype.kind in "OU" else value.astype("float32") if value.dtype.name == "bfloat16" else value
+    return (
+        value.astype("S")
+        if value.dtype.kind in "OU"
+        else value.astype("float32")
+        if value.dtype.name == "bfloat16"
+        else value
+    )

@@ -25,7 +25,7 @@ def convert(request, folder):
         converter.representative_dataset = lambda: read_cases(folder / "calibration.npz")
     try:
         content = converter.convert()
-    except Exception as error:  # noqa: BLE001 - any class of the converter's
+    except Exception as error:
         raise _refusal(error) from None
     (folder / FILE).write_bytes(content)
     return {"file": FILE, "converter": f"tf.lite of TensorFlow {tf.__version__}"}

@@ -30,7 +30,7 @@ def convert(request, folder):
             graph, name="model", opset=opset, input_names=inputs, output_names=outputs,
             initialized_tables=tables, tensors_to_rename=renames,
         )  # fmt: skip
-    except Exception as error:  # noqa: BLE001 - any class of the converter's
+    except Exception as error:
         raise _refusal(error, opset) from None
     unknown = find_unknown(model, opset)
     if unknown:
@@ -86,7 +86,8 @@ def _refusal(error, opset):
     if ops:
         return Refused(f"ONNX does not have: {'; '.join(ops[:10])}.", "Replace these operations.", operations=ops)
     return Refused(
-        f"tf2onnx cannot convert the model at opset {opset}: {_line(error)}", "Use another --opset, or change the model."
+        f"tf2onnx cannot convert the model at opset {opset}: {_line(error)}",
+        "Use another --opset, or change the model.",
     )
 
 
@@ -103,7 +104,7 @@ def answer(folder, cases):
         names = [one.name for one in session.get_outputs()]
         for case in cases:
             yield dict(zip(names, session.run(names, case)))
-    except Exception as error:  # noqa: BLE001 - onnxruntime has a class for each status
+    except Exception as error:
         raise Refused(
             f"The converter wrote a file that onnxruntime does not run: {_line(error)}", "Use another --opset."
         ) from None
