@@ -24,7 +24,8 @@ def find_ranges(function):
         graph = convert_variables_to_constants_v2(function, lower_control_flow=False).graph
     except Exception:
         return {}
-    names = {tensor.op.name: name for tensor, name in _inputs(graph, function)}
+    known = function.structured_input_signature[1]
+    names = {tensor.op.name: tensor.op.name for tensor in function.inputs if tensor.op.name in known}
     found = {}
     for operation in graph.get_operations():
         if operation.type in ("Gather", "GatherV2", "ResourceGather"):
@@ -37,18 +38,6 @@ def find_ranges(function):
             for name in _sources(operation.inputs[1], names):
                 found[name] = min(found.get(name, shape[int(axis)]), shape[int(axis)])
     return found
-
-
-def _inputs(graph, function):
-    order = [tensor.op.name for tensor in function.inputs]
-    names = {op: name for op, name in zip(order, _argument_names(function))}
-    for operation in graph.get_operations():
-        if operation.type == "Placeholder" and operation.name in names:
-            yield operation.outputs[0], names[operation.name]
-
-
-def _argument_names(function):
-    return sorted(function.structured_input_signature[1])
 
 
 def _sources(tensor, names):
@@ -151,7 +140,7 @@ def read_cases(path, specs, calibrates):
     counts = {name: len(found) for name, found in groups.items()}
     if len(set(counts.values())) > 1 or not all(counts.values()):
         raise Refused(f"--samples: the numbers of samples differ or are 0: {counts}", "Give as many for each input.")
-    cases = [dict(zip(groups, values)) for values in zip(*groups.values())]
+    cases = [dict(zip(groups, values, strict=True)) for values in zip(*groups.values(), strict=False)]
     if not calibrates:
         return cases[:100], []
     distinct = {b"".join(np.ascontiguousarray(value).tobytes() for value in case.values()) for case in cases}
@@ -173,7 +162,9 @@ def _split(name, values, spec):
     else:
         pieces = [values[at : at + rows] for at in range(0, len(values) - rows + 1, rows)] if values.ndim else []
     wanted = [one for one in shape[1:]]
-    if values.ndim != max(len(shape), 1) or any(w not in (None, h) for w, h in zip(wanted, values.shape[1:])):
+    if values.ndim != max(len(shape), 1) or any(
+        w not in (None, h) for w, h in zip(wanted, values.shape[1:], strict=True)
+    ):
         raise Refused(
             f"--samples: {name} has the shape {list(values.shape)}; samples of {shape} along the first axis are needed.",
             "Correct the shape.",

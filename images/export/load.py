@@ -62,14 +62,14 @@ def load_keras(path, kind, version):
         )
     tensors = tf.nest.flatten(structure)
     names = _unique([_layer_name(tensor) for tensor in tensors])
-    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in zip(names, tensors)}
+    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in zip(names, tensors, strict=True)}
     labels = _unique(
         [str(one) for one in getattr(model, "output_names", None) or map(_layer_name, tf.nest.flatten(answers))]
     )
 
     def call(values):
         given = tf.nest.pack_sequence_as(structure, [values[name] for name in names])
-        return dict(zip(labels, tf.nest.flatten(model(given, training=False))))
+        return dict(zip(labels, tf.nest.flatten(model(given, training=False)), strict=True))
 
     module = tf.Module()
     module.model = model
@@ -110,10 +110,12 @@ def load_graph(path):
         raise _unreadable(error) from None
     names = _unique([_plain(name) for name in inputs])
     labels = _unique([_plain(one.name.replace(":0", "").replace(":", "_")) for one in outputs])
-    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in zip(names, tensors)}
+    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in zip(names, tensors, strict=True)}
     module = tf.Module()
     module.inner = inner
-    return module, _trace(module, specs, lambda values: dict(zip(labels, inner(*(values[n] for n in names)))))
+    return module, _trace(
+        module, specs, lambda values: dict(zip(labels, inner(*(values[n] for n in names)), strict=True))
+    )
 
 
 def _trace(module, specs, call):

@@ -38,7 +38,7 @@ def read(request, folder):
     else:
         calibration = []
         cases, answers = make_cases(function, specs, module, path, run)
-    for case, answer in zip(cases, answers):
+    for case, answer in zip(cases, answers, strict=True):
         again = run(function, case)
         changed = [name for name in answer if not same(answer[name], again[name])]
         if changed:

@@ -73,8 +73,9 @@ def answer(folder, cases):
     from ai_edge_litert.interpreter import Interpreter
 
     try:
-        runner = Interpreter(model_path=str(folder / FILE)).get_signature_runner(SIGNATURE)
         for case in cases:
+            # An LSTM keeps its state from call to call: the runner of one case would begin with that of another.
+            runner = Interpreter(model_path=str(folder / FILE)).get_signature_runner(SIGNATURE)
             yield runner(**case)
     except (RuntimeError, ValueError) as error:
         raise Refused(

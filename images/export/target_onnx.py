@@ -103,7 +103,7 @@ def answer(folder, cases):
         session = onnxruntime.InferenceSession(str(folder / FILE), providers=["CPUExecutionProvider"])
         names = [one.name for one in session.get_outputs()]
         for case in cases:
-            yield dict(zip(names, session.run(names, case)))
+            yield dict(zip(names, session.run(names, case), strict=True))
     except Exception as error:
         raise Refused(
             f"The converter wrote a file that onnxruntime does not run: {_line(error)}", "Use another --opset."

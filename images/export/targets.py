@@ -21,7 +21,7 @@ def answer(request, folder):
         cases.setdefault(number, {})[name] = value.astype(object) if value.dtype.kind == "S" else value
     module = importlib.import_module(f"target_{request['target']}")
     found = {}
-    for number, answers in zip(cases, module.answer(folder, list(cases.values()))):
+    for number, answers in zip(cases, module.answer(folder, list(cases.values())), strict=True):
         found.update({f"{number}/{name}": _plain(value) for name, value in answers.items()})
     with Path(folder, "answers.npz").open("wb") as file:
         np.savez(file, **found)

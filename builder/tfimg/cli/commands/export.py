@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from tfimg.cli.commands.run import docker_environ
 from tfimg.cli.context import Context
@@ -29,11 +28,11 @@ class ExportModel(Command, RepositoryOptions):
     """
 
     model: str = argument("a SavedModel's folder, .keras, .h5, or a frozen graph (.pb)", "MODEL")
-    to: str = option("litert, onnx; `tfimg matrix` has the releases", "FORMAT", required=True)
+    to: str = option("litert, onnx; `tfimg matrix` has the releases", "FORMAT", default=MISSING)
     tf: str | None = option("TensorFlow of the image: 2.15, 2.18 (default: the newest that exports)", "VERSION")
     image: str | None = option("an image in the engine (default: that of the release)", "IMAGE")
     output: str = option("folder for the file and its reports (default: the current one)", "DIR", default=".")
-    quantize: str | None = option("smaller numbers in the file", "HOW", choices=("dynamic", "float16", "int8"))
+    quantize: Quantization | None = option("smaller numbers in the file")
     samples: str | None = option("inputs of the proof, and for int8: NumPy arrays by input name", "FILE.npz")
     signature: str | None = option("signature of a SavedModel that has several", "NAME")
     opset: int | None = option("opset of ONNX (default: 18)", "N", parse=partial(positive_number, limit=100))
@@ -42,7 +41,7 @@ class ExportModel(Command, RepositoryOptions):
         project, engine = context.project(repository=self.repository), context.services.runner()
         options = ExportOptions(
             target=self.to,
-            quantize=cast("Quantization | None", self.quantize),
+            quantize=self.quantize,
             has_samples=self.samples is not None,
             signature=self.signature,
             opset=self.opset,
