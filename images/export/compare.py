@@ -32,7 +32,7 @@ def compare(request, folder):
     return result
 
 
-def judge(pairs, bound):
+def judge(pairs, bound):  # noqa: C901 - one rule for each type of an answer
     """Return the largest absolute and relative difference, and the problem or None."""
     absolute = relative = 0.0
     compared = False

@@ -1,8 +1,8 @@
 """Export a model inside an exporter image, and prove the file: `python -I export_model.py REQUEST FOLDER`.
 
-Each step is a process of its own: `read`, `convert`, `answer`, `compare`. A step that cannot go on writes why, and ends the
-export. Runs inside the image: the standard library and what the image has. The last line of standard output is one JSON
-object: `outcome` is exported, refused, failed or wrong; see `docs/how-to/export-a-model.md`.
+Each step is a process of its own: `read`, `convert`, `answer`, `compare`. A step that cannot go on writes why, and ends
+the export. Runs inside the image: the standard library and what the image has. The last line of standard output is one
+JSON object: `outcome` is exported, refused, failed or wrong; see `docs/how-to/export-a-model.md`.
 """
 
 import json

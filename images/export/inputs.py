@@ -161,12 +161,12 @@ def _split(name, values, spec):
         pieces = list(values)
     else:
         pieces = [values[at : at + rows] for at in range(0, len(values) - rows + 1, rows)] if values.ndim else []
-    wanted = [one for one in shape[1:]]
+    wanted = shape[1:]
     if values.ndim != max(len(shape), 1) or any(
         w not in (None, h) for w, h in zip(wanted, values.shape[1:], strict=True)
     ):
         raise Refused(
-            f"--samples: {name} has the shape {list(values.shape)}; samples of {shape} along the first axis are needed.",
+            f"--samples: {name} has the shape {list(values.shape)}; the model takes {shape}, samples along the first axis.",
             "Correct the shape.",
         )
     if spec.dtype == tf.string:

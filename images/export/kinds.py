@@ -6,10 +6,13 @@ from pathlib import Path
 
 from refusal import Refused
 
-SAVE = "Export from the code that builds the model: `model.save(...)`, or `tf.saved_model.save(model, FOLDER, signatures=...)`."
+SAVE = (
+    "Export from the code that builds the model: `model.save(...)`, or `tf.saved_model.save(model, FOLDER, "
+    "signatures=...)`."
+)
 
 
-def find_kind(path):
+def find_kind(path):  # noqa: C901 - one rule for each kind
     """Return saved_model, keras, h5 or graph, and the path to load. Raises `Refused` for anything else."""
     path = Path(path)
     if path.is_dir():

@@ -7,9 +7,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import Field
 
 from tfimg.core import documents
 from tfimg.core.errors import EngineError, FileError, UsageError, ValidationCrashed
@@ -57,8 +60,8 @@ class ExportReport(documents.Document):
     step: str | None = None
     reason: str | None = None
     next_step: str | None = None
-    operations: list[str] = []
-    log: list[str] = []
+    operations: list[str] = Field(default_factory=list)
+    log: list[str] = Field(default_factory=list)
     kind: str | None = None
     keras: str | None = None
     tensorflow: str | None = None
@@ -69,10 +72,10 @@ class ExportReport(documents.Document):
     half_precision: bool | None = None
     cases: int | None = None
     calibration_samples: int | None = None
-    inputs: dict[str, Tensor] = {}
-    outputs: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = Field(default_factory=dict)
+    outputs: dict[str, Tensor] = Field(default_factory=dict)
     bound: float | None = None
-    differences: dict[str, Difference] = {}
+    differences: dict[str, Difference] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,13 +134,13 @@ def run_export(export: ExportRun, toolkit: DeviceSupport, *, env: Mapping[str, s
             os.chown(staging, IMAGE_USER, IMAGE_USER)
         argv = plan_container(export, staging, toolkit, container)
         found = _read(_start(argv, env, container))
-        report = _describe(export, found, staging)
+        report = _make_report(export, found, staging)
         write_reports(report, export.file)
         if report.outcome == "exported" and report.file:
             (staging / "ready").mkdir()
             ready = staging / "ready" / "model"
             shutil.copyfile(staging / str(found["file"]), ready)
-            os.replace(ready, export.file)
+            ready.replace(export.file)
         return report
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -151,14 +154,21 @@ def plan_container(export: ExportRun, staging: Path, toolkit: DeviceSupport, con
         (staging, WORK, False),
         *([(export.samples, SAMPLES, True)] if export.samples else []),
     ]
-    volumes: list[str] = []
+    volumes: list[str] = Field(default_factory=list)
     for source, target, read_only in mounts:
         value = f'type=bind,"source={source.absolute()}",target={target}{",readonly" if read_only else ""}'
         volumes += ["--mount", value]
     return (
         *(["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]),
         *("run", "--rm", "--name", container, "--network", "none", "--read-only"),
-        *("--tmpfs", "/tmp:rw,mode=1777", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *(
+            "--tmpfs",
+            "/tmp:rw,mode=1777",  # noqa: S108 - of the container
+            "--cap-drop",
+            "ALL",
+            "--security-opt",
+            "no-new-privileges",
+        ),
         *("--memory", MEMORY, "--pids-limit", str(PROCESSES), "--env", "HOME=/tmp", "--env", "TMPDIR=/export"),
         *(choose_owner(staging.stat(), toolkit) or ()),
         *volumes,
@@ -168,10 +178,8 @@ def plan_container(export: ExportRun, staging: Path, toolkit: DeviceSupport, con
 
 def _start(argv: Sequence[str], env: Mapping[str, str], container: str) -> str:
     def remove() -> None:
-        try:
+        with suppress(CommandFailed, FileNotFoundError):
             run([*argv[: argv.index("run")], "rm", "--force", container], env=env)
-        except (CommandFailed, FileNotFoundError):
-            pass
 
     try:
         return run(argv, env=env, timeout=SECONDS)
@@ -200,7 +208,7 @@ def _read(output: str) -> dict[str, Any]:
         ) from None
 
 
-def _describe(export: ExportRun, found: Mapping[str, Any], staging: Path) -> ExportReport:
+def _make_report(export: ExportRun, found: Mapping[str, Any], staging: Path) -> ExportReport:
     facts = {name: value for name, value in found.items() if name not in ("file", "cases") or value is not None}
     facts.pop("file", None)
     if found.get("outcome") == "exported":
@@ -229,7 +237,8 @@ def hash_model(model: Path) -> str:
 
 PAGE = """\
 <!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{ title }}</title>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{{ title }}</title>
 <style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}table{border-collapse:collapse}
 td,th{border-bottom:1px solid #ccc;padding:.3rem .8rem;text-align:left}</style>
 <h1>{{ title }}</h1>
