@@ -166,7 +166,7 @@ def _split(name, values, spec):
         w not in (None, h) for w, h in zip(wanted, values.shape[1:], strict=True)
     ):
         raise Refused(
-            f"--samples: {name} has the shape {list(values.shape)}; the model takes {shape}, samples along the first axis.",
+            f"--samples: {name} has the shape {list(values.shape)}; the model takes {shape}, samples first.",
             "Correct the shape.",
         )
     if spec.dtype == tf.string:

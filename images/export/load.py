@@ -34,14 +34,14 @@ def load_saved_model(path, wanted):
     return module, _trace(module, specs, lambda values: inner(**values))
 
 
-def load_keras(path, kind, version):
+def load_keras(path, version):
     """Return module and function of a Keras model. Raises `Refused` for a file of another Keras."""
     installed = int(_keras_version().partition(".")[0])
     written = int(version.partition(".")[0] or 0) if version[:1].isdigit() else 0
     if written > installed:
         raise Refused(
-            f"Keras {version} wrote the file, and TensorFlow {tf.__version__} has Keras {_keras_version()}, which cannot "
-            "read it.",
+            f"Keras {version} wrote the file, and TensorFlow {tf.__version__} has Keras {_keras_version()}, which "
+            "cannot read it.",
             "Use a release of TensorFlow from 2.16 on, such as --tf 2.18.",
         )
     try:

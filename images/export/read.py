@@ -23,7 +23,7 @@ def read(request, folder):
     elif kind == "graph":
         module, function = load_graph(path)
     else:
-        module, function = load_keras(path, kind, version)
+        module, function = load_keras(path, version)
     specs = dict(function.structured_input_signature[1])
     if not specs:
         raise Refused("The signature has no inputs.", "Choose another signature, or save one that takes inputs.")

@@ -20,7 +20,8 @@ from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 ROOT = Path(tfimg.__file__).parent
 ORDER = (
     ("core",), ("index",), ("matrix",), ("recipe",), ("layers", "engine", "registry"), ("custom", "advisories"),
-    ("validation",), ("attestations",), ("inspect",), ("host",), ("deploy", "export"), ("project",), ("build", "publish"),
+    ("validation",), ("attestations",), ("inspect",), ("host",),
+    ("deploy", "export"), ("project",), ("build", "publish"),
     ("cli",),
 )  # fmt: skip
 """Packages, lowest first. Those of one group do not import each other."""

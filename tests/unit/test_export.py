@@ -97,7 +97,7 @@ def export_run(folder: Path) -> ExportRun:
 
 
 def test_the_container_may_write_to_one_folder(tmp_path: Path) -> None:
-    toolkit = DeviceSupport(host="unix:///x", engine="Docker", local=True, rootless=False)
+    toolkit = DeviceSupport(host="unix:///x", runtimes=(), cdi_folders=(), cdi_devices=())
     argv = " ".join(plan_container(export_run(tmp_path), tmp_path, toolkit, "c"))
     for words in ("--network none", "--read-only", "--cap-drop ALL", "no-new-privileges", "--memory", "--pids-limit"):
         assert words in argv
