@@ -154,7 +154,7 @@ def plan_container(export: ExportRun, staging: Path, toolkit: DeviceSupport, con
         (staging, WORK, False),
         *([(export.samples, SAMPLES, True)] if export.samples else []),
     ]
-    volumes: list[str] = Field(default_factory=list)
+    volumes: list[str] = []
     for source, target, read_only in mounts:
         value = f'type=bind,"source={source.absolute()}",target={target}{",readonly" if read_only else ""}'
         volumes += ["--mount", value]
@@ -239,7 +239,8 @@ PAGE = """\
 <!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{{ title }}</title>
-<style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}table{border-collapse:collapse}
+<style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}
+table{border-collapse:collapse}
 td,th{border-bottom:1px solid #ccc;padding:.3rem .8rem;text-align:left}</style>
 <h1>{{ title }}</h1>
 {% if report.reason %}<p>{{ report.reason }} {{ report.next_step or "" }}</p>{% endif %}
