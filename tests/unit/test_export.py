@@ -9,7 +9,7 @@ import pytest
 
 from tfimg.core.errors import FileError, ResolutionError, UsageError
 from tfimg.engine.interface import DeviceSupport
-from tfimg.export.run import ExportReport, ExportRun, hash_model, plan_container, write_reports
+from tfimg.export.run import ExportReport, ExportRun, hash_model, plan_container, write_export_reports
 from tfimg.export.ways import ENDINGS, ExportOptions, choose_way, require_way
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import expand_matrix
@@ -90,7 +90,7 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
 
 
 def export_run(folder: Path) -> ExportRun:
-    model = folder / "my model.keras"
+    model = folder / "model.keras"
     model.write_text("bytes")
     options = ExportOptions(target="litert")
     return ExportRun(model=model, options=options, image="i", digest="sha256:1", output=folder / "out", program=PROGRAM)
@@ -126,7 +126,7 @@ def test_reports_are_a_document_and_a_page_that_takes_names_as_text(tmp_path: Pa
         bound=1e-4,
         differences={"<b>y": {"absolute": 1.0, "relative": 0.5, "problem": "differs"}},  # type: ignore[dict-item]
     )
-    write_reports(report, tmp_path / "m.tflite")
+    write_export_reports(report, tmp_path / "m.tflite")
     assert json.loads((tmp_path / "m.tflite.report.json").read_text())["differences"]["<b>y"]["relative"] == 0.5
     page = (tmp_path / "m.tflite.report.html").read_text()
     assert "&lt;b&gt;y" in page

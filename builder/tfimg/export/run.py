@@ -135,7 +135,7 @@ def run_export(export: ExportRun, toolkit: DeviceSupport, *, env: Mapping[str, s
         argv = plan_container(export, staging, toolkit, container)
         found = _read(_start(argv, env, container))
         report = _make_report(export, found, staging)
-        write_reports(report, export.file)
+        write_export_reports(report, export.file)
         if report.outcome == "exported" and report.file:
             (staging / "ready").mkdir()
             ready = staging / "ready" / "model"
@@ -247,8 +247,8 @@ td,th{border-bottom:1px solid #ccc;padding:.3rem .8rem;text-align:left}</style>
 {% if report.differences %}
 <table><tr><th>output</th><th>largest difference</th><th>of the largest answer</th><th>bound</th><th></th></tr>
 {% for name, one in report.differences.items() %}
-<tr><td>{{ name }}</td><td>{{ "%.3g" % one.absolute }}</td><td>{{ "%.3g" % one.relative }}</td><td>{{ report.bound }}</td>
-<td>{{ one.problem or "within the bound" }}</td></tr>
+<tr><td>{{ name }}</td><td>{{ "%.3g" % one.absolute }}</td><td>{{ "%.3g" % one.relative }}</td>
+<td>{{ report.bound }}</td><td>{{ one.problem or "within the bound" }}</td></tr>
 {% endfor %}
 </table>
 {% endif %}
@@ -261,7 +261,9 @@ td,th{border-bottom:1px solid #ccc;padding:.3rem .8rem;text-align:left}</style>
 """
 
 
-def write_reports(report: ExportReport, file: Path, write: Callable[[Path, str], None] = write_atomically) -> None:
+def write_export_reports(
+    report: ExportReport, file: Path, write: Callable[[Path, str], None] = write_atomically
+) -> None:
     """Write the report as JSON and as a page beside the file."""
     document = report.model_dump()
     write(file.with_name(f"{file.name}.report.json"), json.dumps(document, indent=2) + "\n")

@@ -10,6 +10,7 @@ from typing import Literal
 from packaging.version import Version
 
 from tfimg.core.errors import ResolutionError, UsageError
+from tfimg.matrix.devices import CPU
 from tfimg.matrix.schema import Exporter
 from tfimg.matrix.spec import ImageSpec
 
@@ -82,5 +83,5 @@ def choose_way(exporter: Exporter, specs: Sequence[ImageSpec], minor: str | None
         spec
         for spec in specs
         if spec.minor == wanted and spec.is_newest_patch and spec.is_default_python
-        if spec.device == "cpu" and spec.platform == "linux/amd64"
+        if spec.device == CPU and spec.platform == "linux/amd64"
     )
