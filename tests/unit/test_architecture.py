@@ -70,7 +70,8 @@ SHOWN = re.compile(rf"`(?:{PROGRAMS}) [^`]*")
 SAFE = {
     "changed", "identifier", "job.name", "name", "option", "registry.repository", "report.identifier",
     "repository.name", "sm", "source.kind", "spec.device", "spec.identifier", "spec.minor", "spec.python",
-    "chosen.tensorflow", "chosen.python", "chosen.variant", "spec.tensorflow", "variants[0]", "NOTEBOOKS[0]", "IMAGE_USER", "host", "' '.join(patterns)",
+    "chosen.tensorflow", "chosen.python", "chosen.variant",
+    "spec.tensorflow", "variants[0]", "NOTEBOOKS[0]", "IMAGE_USER", "host", "' '.join(patterns)",
     "f' --gpu {sm}' if sm else ''", "files", "' '.join(arguments[-6:])",
 }  # fmt: skip
 """Expressions of values that hold no character of a shell: identifiers, versions, names of references and commands."""
