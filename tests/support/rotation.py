@@ -31,6 +31,7 @@ GROUPS = (
     "clusters",
     "strategies",
     "ray and kubeflow",
+    "export",
 )
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 

@@ -20,7 +20,8 @@ from tfimg.matrix.devices import CPU, DEVICES, GPU, Device
 ROOT = Path(tfimg.__file__).parent
 ORDER = (
     ("core",), ("index",), ("matrix",), ("recipe",), ("layers", "engine", "registry"), ("custom", "advisories"),
-    ("validation",), ("attestations",), ("inspect",), ("host",), ("deploy",), ("project",), ("build", "publish"),
+    ("validation",), ("attestations",), ("inspect",), ("host",),
+    ("deploy", "export"), ("project",), ("build", "publish"),
     ("cli",),
 )  # fmt: skip
 """Packages, lowest first. Those of one group do not import each other."""
@@ -69,6 +70,7 @@ SHOWN = re.compile(rf"`(?:{PROGRAMS}) [^`]*")
 SAFE = {
     "changed", "identifier", "job.name", "name", "option", "registry.repository", "report.identifier",
     "repository.name", "sm", "source.kind", "spec.device", "spec.identifier", "spec.minor", "spec.python",
+    "chosen.tensorflow", "chosen.python", "chosen.variant",
     "spec.tensorflow", "variants[0]", "NOTEBOOKS[0]", "IMAGE_USER", "host", "' '.join(patterns)",
     "f' --gpu {sm}' if sm else ''", "files", "' '.join(arguments[-6:])",
 }  # fmt: skip

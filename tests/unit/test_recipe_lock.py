@@ -307,7 +307,7 @@ def test_each_minor_release_has_a_lock_of_the_jupyter_variant(
     """For CPU and GPU on its default Python, above the packages of the runtime and with none of them."""
     newest = [spec for spec in specs if spec.is_newest_patch and spec.is_default_python and spec.device != "tpu"]
     chosen = [with_variant(spec, "jupyter", matrix.variants) for spec in newest if spec.platform == "linux/amd64"]
-    assert sorted(spec.identifier for spec in chosen) == VARIED
+    assert sorted(spec.identifier for spec in chosen) == [name for name in VARIED if name.endswith("-jupyter")]
     for spec in chosen:
         (text,) = workspace.read_lock(spec.identifier).values()
         names = {package.name for package in read_packages({"variant": text})}

@@ -101,6 +101,10 @@ class FileError(TfimgError, exit_code=ExitCode.USAGE):
     """A file cannot be read or written."""
 
 
+class NotExportable(TfimgError, exit_code=ExitCode.USAGE):
+    """A model has no way to the format of an export."""
+
+
 class UnlabelledImage(TfimgError, exit_code=ExitCode.NOT_FOUND):
     """The image lacks the labels of tfimg."""
 

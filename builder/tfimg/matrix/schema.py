@@ -157,7 +157,7 @@ class Facts:
 
 RUNTIME = "runtime"  # the variant of an image whose identifier and tags name none: TensorFlow with its dependencies
 
-VariantName = Annotated[str, Rule(pattern=r"^[a-z]{2,20}$")]
+VariantName = Annotated[str, Rule(pattern=r"^[a-z]{2,20}(-[a-z]{2,20})?$")]
 PackagePattern = Annotated[str, Rule(pattern=r"^[a-z0-9*]+([-*][a-z0-9*]+)*$", max_length=100)]
 """Pattern of names of Python packages, e.g. `nvidia-*`."""
 SystemPackage = Annotated[str, Rule(pattern=r"^[a-z0-9][a-z0-9+.-]{1,80}$")]
@@ -175,6 +175,9 @@ class Variant(Facts):
     requirements: tuple[RequirementText, ...] = fact(
         default=(), description="Python packages, locked as of the release's cut-off"
     )
+    newer: dict[PackageText, Sentence] = fact(
+        default={}, description="Packages that may be as new as the matrix's, and why"
+    )
     system_packages: tuple[SystemPackage, ...] = fact(default=(), description="Debian packages")
     removed: tuple[FilePattern, ...] = fact(
         default=(), description="Patterns of the packages' files that the image does without"
@@ -189,6 +192,16 @@ class Variant(Facts):
     port: int | None = fact(default=None, ge=1, le=65535, description="Port that its program listens to")
     health: Sentence | None = fact(default=None, description="Program that tells whether the one of the port answers")
     command: tuple[Sentence, ...] = fact(default=(), description="Program that a container starts; none: python")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Exporter(Facts):
+    """A format that models are exported to, and the releases whose converter and runtime are proven together."""
+
+    description: Sentence
+    variant: VariantName = fact(description="The variant that has converter and runtime")
+    releases: dict[MinorText, Sentence] = fact(description="TensorFlow minors with a way, and what is known of each")
+    otherwise: Sentence = fact(description="Why other releases have no way")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -542,6 +555,7 @@ class Matrix(Facts):
         default=(), description="Reports of users, for people; what is offered stands in each row's `reports`"
     )
     variants: dict[VariantName, Variant] = fact(default_factory=dict, description="Variants of every image, by name")
+    exporters: dict[str, Exporter] = fact(default={}, description="What `tfimg export --to` writes, by name")
     rows: tuple[Row, ...] = fact(min_length=1)
 
 

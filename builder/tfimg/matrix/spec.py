@@ -341,7 +341,9 @@ def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, schema.Varia
     chain = [(name, variants[name])]
     while (base := chain[0][1].extends) is not None:
         chain.insert(0, (base, variants[base]))
-    return replace(spec, identifier=f"{spec.identifier}-{name}", variant=name, variants=tuple(chain))
+    newer = tuple(sorted({*spec.newer, *(package for _, variant in chain for package in variant.newer)}))
+    identifier = f"{spec.identifier}-{name}"
+    return replace(spec, identifier=identifier, variant=name, variants=tuple(chain), newer=newer)
 
 
 def with_extra_packages(spec: ImageSpec, own: ExtraPackages) -> ImageSpec:

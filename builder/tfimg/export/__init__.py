@@ -1,0 +1,1 @@
+"""Exports of models: which image has a way, its run, its report."""

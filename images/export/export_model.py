@@ -1,0 +1,52 @@
+"""Export a model inside an exporter image, and prove the file: `python -I export_model.py REQUEST FOLDER`.
+
+Each step is a process of its own: `read`, `convert`, `answer`, `compare`. A step that cannot go on writes why, and ends
+the export. Runs inside the image: the standard library and what the image has. The last line of standard output is one
+JSON object: `outcome` is exported, refused, failed or wrong; see `docs/how-to/export-a-model.md`.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+STEPS = ("read", "convert", "answer", "compare")
+SECONDS = 1500  # of one step: a MobileNetV2 takes less than a minute on two cores
+ERROR_LINES = 12
+
+
+def main(request, folder):
+    """Run the steps; return what the export came to."""
+    found = {}
+    for step in STEPS:
+        answer = Path(folder, f"{step}.json")
+        log = Path(folder, f"{step}.log")
+        with log.open("wb") as output:
+            argv = [sys.executable, "-I", "-X", "faulthandler", str(HERE / "step.py"), step, request, folder]
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+            try:
+                done = subprocess.run(argv, stdout=output, stderr=output, timeout=SECONDS, env=environment)
+                ended = _describe(done.returncode)
+            except subprocess.TimeoutExpired:
+                ended = f"took longer than {SECONDS} s"
+        if not answer.exists():
+            lines = log.read_text(errors="replace").splitlines()[-ERROR_LINES:]
+            return {**found, "outcome": "failed", "step": step, "reason": f"the process {ended}", "log": lines}
+        found.update(json.loads(answer.read_text()))
+        if found.get("outcome") not in (None, "exported"):
+            return {**found, "step": step}
+    return found
+
+
+def _describe(status):
+    if status >= 0:
+        return f"ended with status {status}"
+    hint = " (too little memory?)" if -status == signal.SIGKILL else ""
+    return f"was ended by {signal.Signals(-status).name}{hint}"
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

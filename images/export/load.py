@@ -1,0 +1,174 @@
+"""Load a model of each kind as one function with named inputs and outputs, and a module that holds what it uses."""
+
+import re
+
+import tensorflow as tf
+from refusal import Refused
+
+KERAS_ALIASES = {"serve", "serving_default"}  # Keras 3's `model.export` writes one function under both names
+
+
+def load_saved_model(path, wanted):
+    """Return module and function of a signature. Raises `Refused` without one that is clear."""
+    try:
+        loaded = tf.saved_model.load(str(path))
+    except Exception as error:
+        raise _unreadable(error) from None
+    names = sorted(loaded.signatures)
+    if not names:
+        raise Refused(
+            "The SavedModel has no signature.",
+            "Save one: `tf.saved_model.save(model, FOLDER, signatures=model.call.get_concrete_function(...))`, or "
+            "`model.export(FOLDER)` with Keras 3.",
+        )
+    if wanted and wanted not in names:
+        raise Refused(f"The SavedModel has no signature {wanted!r}.", f"It has {', '.join(names)}.")
+    if not wanted and len(names) > 1 and set(names) != KERAS_ALIASES:
+        raise Refused(f"The SavedModel has several signatures: {', '.join(names)}.", "Choose one with --signature.")
+    name = wanted or ("serving_default" if "serving_default" in names else names[0])
+    inner = loaded.signatures[name]
+    specs = dict(inner.structured_input_signature[1])
+    module = tf.Module()
+    module.loaded = loaded
+    module.signature_name = name
+    return module, _trace(module, specs, lambda values: inner(**values))
+
+
+def load_keras(path, version):
+    """Return module and function of a Keras model. Raises `Refused` for a file of another Keras."""
+    installed = int(_keras_version().partition(".")[0])
+    written = int(version.partition(".")[0] or 0) if version[:1].isdigit() else 0
+    if written > installed:
+        raise Refused(
+            f"Keras {version} wrote the file, and TensorFlow {tf.__version__} has Keras {_keras_version()}, which "
+            "cannot read it.",
+            "Use a release of TensorFlow from 2.16 on, such as --tf 2.18.",
+        )
+    try:
+        model = tf.keras.models.load_model(str(path), compile=False)
+    except Exception as error:
+        older = written and written < installed
+        raise _unreadable(error, "Keras 2 wrote the file: use --tf 2.15." if older else None) from None
+    try:
+        is_plain = isinstance(model, tf.keras.Sequential)  # in Keras 3, one has no `input`
+        structure = model.inputs[0] if is_plain else model.input
+        answers = model.outputs[0] if is_plain else model.output
+    except (AttributeError, IndexError, TypeError, ValueError):
+        structure = answers = None
+    if structure is None or answers is None:
+        raise Refused(
+            "The model does not say its inputs, as it was never built on any.",
+            "Call it once and save it as a SavedModel with a signature.",
+        )
+    tensors = tf.nest.flatten(structure)
+    names = _unique([_layer_name(tensor) for tensor in tensors])
+    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in zip(names, tensors, strict=True)}
+    labels = _unique(
+        [str(one) for one in getattr(model, "output_names", None) or map(_layer_name, tf.nest.flatten(answers))]
+    )
+
+    def call(values):
+        given = tf.nest.pack_sequence_as(structure, [values[name] for name in names])
+        return dict(zip(labels, tf.nest.flatten(model(given, training=False)), strict=True))
+
+    module = tf.Module()
+    module.model = model
+    module.words = _vocabularies(model)
+    return module, _trace(module, specs, call)
+
+
+def load_graph(path):
+    """Return module and function of a frozen graph: from its placeholders to what no other operation takes."""
+    from google.protobuf import text_format
+
+    graph = tf.compat.v1.GraphDef()
+    try:
+        if path.suffix == ".pbtxt":
+            text_format.Parse(path.read_text(), graph)
+        else:
+            graph.ParseFromString(path.read_bytes())
+    except Exception as error:
+        raise Refused(f"The file is no graph: {_first_line(error)}", "Give a GraphDef, or a SavedModel.") from None
+    variables = [n.name for n in graph.node if n.op in ("Variable", "VariableV2", "VarHandleOp", "VarIsInitializedOp")]
+    if variables:
+        raise Refused(
+            f"The graph is not frozen: {variables[0]} is a variable, whose value is elsewhere.",
+            "Freeze it, or give the SavedModel.",
+        )
+    inputs = [node.name for node in graph.node if node.op == "Placeholder"]
+    taken = {re.sub(r"^\^|:\d+$", "", one) for node in graph.node for one in node.input}
+    silent = ("Const", "NoOp", "Placeholder", "Assert", "PlaceholderWithDefault")
+    ends = [node.name for node in graph.node if node.name not in taken and node.op not in silent]
+    if not inputs or not ends:
+        raise Refused("The graph has no placeholder, or computes nothing from it.", "Give a graph with inputs.")
+    try:
+        wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
+        tensors = [wrapped.graph.get_tensor_by_name(f"{name}:0") for name in inputs]
+        outputs = [one for name in ends for one in wrapped.graph.get_operation_by_name(name).outputs]
+        inner = wrapped.prune(tensors, outputs)
+    except Exception as error:
+        raise _unreadable(error) from None
+    names = _unique([_plain(name) for name in inputs])
+    labels = _unique([_plain(one.name.replace(":0", "").replace(":", "_")) for one in outputs])
+    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in zip(names, tensors, strict=True)}
+    module = tf.Module()
+    module.inner = inner
+    return module, _trace(
+        module, specs, lambda values: dict(zip(labels, inner(*(values[n] for n in names)), strict=True))
+    )
+
+
+def _trace(module, specs, call):
+    """Return the function of inputs with these names; the module holds it and its variables."""
+    arguments = {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
+
+    def wrapped(**values):
+        return call(values)
+
+    module.function = tf.function(wrapped)
+    function = module.function.get_concrete_function(**arguments)
+    module.kept = list(function.graph.variables)
+    return function
+
+
+def _layer_name(tensor):
+    history = getattr(tensor, "_keras_history", None)
+    layer = getattr(history, "operation", None) or getattr(history, "layer", None)
+    return _plain(getattr(layer, "name", None) or tensor.name)
+
+
+def _plain(name):
+    return re.sub(r"\W", "_", name)
+
+
+def _unique(names):
+    found = []
+    for name in names:
+        number, unique = 1, name
+        while unique in found:
+            unique, number = f"{name}_{number}", number + 1
+        found.append(unique)
+    return found
+
+
+def _vocabularies(model):
+    layers = getattr(model, "layers", ())
+    return [
+        str(word) for one in layers if hasattr(one, "get_vocabulary") for word in one.get_vocabulary()[:1000] if word
+    ]
+
+
+def _keras_version():
+    return getattr(tf.keras, "__version__", None) or __import__("keras").__version__
+
+
+def _first_line(error):
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[0][:300]
+
+
+def _unreadable(error, step=None):
+    return Refused(
+        f"TensorFlow {tf.__version__} cannot read the model: {type(error).__name__}: {_first_line(error)}",
+        step or "Use the release that wrote it; custom layers have to go into a SavedModel.",
+    )

@@ -1,0 +1,91 @@
+"""LiteRT: `tf.lite` of the image converts, ai-edge-litert answers."""
+
+import re
+
+import numpy as np
+from refusal import Refused
+
+SIGNATURE = "serving_default"
+FILE = "model.tflite"
+
+
+def convert(request, folder):
+    """Write the file. Raises `Refused` with the operations that LiteRT does not have."""
+    import tensorflow as tf
+
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "normal"), signature_keys=[SIGNATURE])
+    # Without Select TF ops: the runtime of phones and ai-edge-litert does not have them.
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    quantize = request.get("quantize")
+    if quantize:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantize == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if quantize == "int8":
+        converter.representative_dataset = lambda: read_cases(folder / "calibration.npz")
+    try:
+        content = converter.convert()
+    except Exception as error:
+        raise _refusal(error) from None
+    (folder / FILE).write_bytes(content)
+    return {"file": FILE, "converter": f"tf.lite of TensorFlow {tf.__version__}"}
+
+
+def read_cases(path):
+    """Yield the cases of a file, as arrays by name."""
+    cases = {}
+    with np.load(path, allow_pickle=False) as file:
+        for key in file.files:
+            number, _, name = key.partition("/")
+            cases.setdefault(number, {})[name] = file[key]
+    yield from cases.values()
+
+
+def _refusal(error):
+    text = str(error)
+    where = dict.fromkeys(
+        f"{op} in {_layer(place)}" for place, op in re.findall(r"loc\((.*?)\): (?:error: )?'(tf\.\w+)' op", text)
+    )
+    if not where:
+        where = dict.fromkeys(re.findall(r"\btf\.[A-Z]\w+", text))
+    if where:
+        ops = list(where)
+        step = "Replace these operations, or export with --to onnx."
+        if "tf.TensorListReserve" in text:  # an LSTM or GRU of any number of rows
+            step = "Give the recurrent layers a fixed batch, as `Input(shape, batch_size=1)` does; or use --to onnx."
+        return Refused(
+            f"LiteRT does not have: {'; '.join(ops[:10])}{' and more' if len(ops) > 10 else ''}.",
+            step,
+            operations=ops,
+        )
+    lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return Refused(f"tf.lite cannot convert the model: {lines[0][:400]}", "Export with --to onnx, or change the model.")
+
+
+def _layer(place):
+    names = [one.rstrip(":").partition("@")[0] for one in re.findall(r'"([^"]+)"', place)]
+    paths = [one for one in names if "/" in one]
+    return (paths or names or ["?"])[0]
+
+
+def answer(folder, cases):
+    """Yield the answers to cases. Raises `Refused` if the runtime does not load the file."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    try:
+        for case in cases:
+            # An LSTM keeps its state from call to call: the runner of one case would begin with that of another.
+            runner = Interpreter(model_path=str(folder / FILE)).get_signature_runner(SIGNATURE)
+            yield runner(**case)
+    except (RuntimeError, ValueError) as error:
+        raise Refused(
+            f"The converter wrote a file that LiteRT's runtime does not run: {str(error).splitlines()[0][:300]}",
+            "Export with --to onnx, or change the model.",
+        ) from None
+
+
+def runtime():
+    """Return name and version of the runtime."""
+    from importlib.metadata import version
+
+    return f"ai-edge-litert {version('ai-edge-litert')}"

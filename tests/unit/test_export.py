@@ -1,0 +1,140 @@
+"""`tfimg export`: which image has a way, refusals with the nearest that works, the verdict on answers, the report."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfimg.core.errors import FileError, ResolutionError, UsageError
+from tfimg.engine.interface import DeviceSupport
+from tfimg.export.run import ExportReport, ExportRun, hash_model, plan_container, write_export_reports
+from tfimg.export.ways import ENDINGS, ExportOptions, choose_way, require_way
+from tfimg.matrix.schema import Matrix
+from tfimg.matrix.spec import expand_matrix
+
+PROGRAM = Path(__file__).parents[2] / "images/export"
+sys.path.append(str(PROGRAM))
+
+from compare import judge  # noqa: E402 - of the program in images
+from kinds import find_kind  # noqa: E402
+from refusal import Refused  # noqa: E402
+
+
+def test_every_format_with_a_release_has_a_program_and_a_variant(matrix: Matrix) -> None:
+    for name, exporter in matrix.exporters.items():
+        is_there = (PROGRAM / f"target_{name}.py").exists()
+        assert bool(exporter.releases) == is_there == (name in ENDINGS), name
+        assert not exporter.releases or exporter.variant in matrix.variants
+
+
+@pytest.mark.parametrize(
+    ("options", "minor", "error", "says"),
+    [
+        (ExportOptions(target="litrt"), None, UsageError, "Did you mean litert?"),
+        (ExportOptions(target="tfjs"), None, ResolutionError, "decision-forests"),
+        (ExportOptions(target="openvino"), "2.15", ResolutionError, "Use --to litert or onnx"),
+        (ExportOptions(target="litert"), "2.12", ResolutionError, "--tf 2.15"),
+        (ExportOptions(target="onnx"), "2.20", ResolutionError, "--tf 2.21"),
+        (ExportOptions(target="onnx", quantize="int8", has_samples=True), None, UsageError, "--to litert"),
+        (ExportOptions(target="litert", quantize="int8"), None, UsageError, "--samples"),
+        (ExportOptions(target="litert", opset=13), None, UsageError, "--opset is of ONNX"),
+    ],
+)
+def test_a_request_without_a_way_names_the_nearest(
+    matrix: Matrix, options: ExportOptions, minor: str | None, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        require_way(options, matrix.exporters, minor)
+
+
+def test_a_way_is_the_newest_release_unless_one_is_named(matrix: Matrix) -> None:
+    exporter = require_way(ExportOptions(target="litert", quantize="dynamic"), matrix.exporters, "2.15")
+    specs = expand_matrix(matrix)
+    assert choose_way(exporter, specs, "2.15").identifier == "2.15.1-cpu-py3.11"
+    assert choose_way(exporter, specs, None).identifier == "2.21.0-cpu-py3.11"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "problem"),
+    [
+        ([1.0, 2.0], [1.0, 2.0001], None),
+        ([1.0, 2.0], [1.0, 2.1], "of the largest answer"),
+        ([np.nan, 2.0], [np.nan, 2.0], None),
+        ([np.nan, 2.0], [2.0, np.nan], "nan at other places"),
+        ([np.inf, 2.0], [-np.inf, 2.0], "infinity of another sign"),
+        ([np.nan], [np.nan], "nothing is proven"),
+        ([1.0], [[1.0]], "shape"),
+        ([10**11], [10**11 % 2**31], "whole numbers differ"),
+    ],
+)
+def test_answers_are_compared_by_place_and_bound(wanted: list[float], found: list[float], problem: str | None) -> None:
+    result = judge([(np.asarray(wanted), np.asarray(found))], 1e-4)
+    assert (problem or "") in (result["problem"] or ""), result
+    assert bool(result["problem"]) == bool(problem)
+
+
+def test_a_missing_output_is_a_problem() -> None:
+    assert judge([(np.ones(1), None)], 1.0)["problem"] == "the target has no such output"
+
+
+def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt/checkpoint").touch()
+    (tmp_path / "x.onnx").write_bytes(b"12345678")
+    (tmp_path / "empty").mkdir()
+    for name, says in (("ckpt", "checkpoints"), ("x.onnx", "no format"), ("empty", "no saved_model.pb")):
+        with pytest.raises(Refused, match=says):
+            find_kind(tmp_path / name)
+
+
+def export_run(folder: Path) -> ExportRun:
+    model = folder / "model.keras"
+    model.write_text("bytes")
+    options = ExportOptions(target="litert")
+    return ExportRun(model=model, options=options, image="i", digest="sha256:1", output=folder / "out", program=PROGRAM)
+
+
+def test_the_container_may_write_to_one_folder(tmp_path: Path) -> None:
+    toolkit = DeviceSupport(host="unix:///x", runtimes=(), cdi_folders=(), cdi_devices=())
+    argv = " ".join(plan_container(export_run(tmp_path), tmp_path, toolkit, "c"))
+    for words in ("--network none", "--read-only", "--cap-drop ALL", "no-new-privileges", "--memory", "--pids-limit"):
+        assert words in argv
+    assert [word.partition("target=")[2] for word in argv.split() if "target=" in word and "readonly" not in word] == [
+        "/export"
+    ]
+
+
+def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+    export = export_run(tmp_path)
+    export.check()
+    export.output.mkdir()
+    export.file.touch()
+    with pytest.raises(UsageError, match="is not replaced"):
+        export.check()
+    export.model.unlink()
+    with pytest.raises(FileError, match="this machine has no"):
+        export.check()
+
+
+def test_reports_are_a_document_and_a_page_that_takes_names_as_text(tmp_path: Path) -> None:
+    report = ExportReport(
+        outcome="wrong",
+        target="litert",
+        model="m",
+        bound=1e-4,
+        differences={"<b>y": {"absolute": 1.0, "relative": 0.5, "problem": "differs"}},  # type: ignore[dict-item]
+    )
+    write_export_reports(report, tmp_path / "m.tflite")
+    assert json.loads((tmp_path / "m.tflite.report.json").read_text())["differences"]["<b>y"]["relative"] == 0.5
+    page = (tmp_path / "m.tflite.report.html").read_text()
+    assert "&lt;b&gt;y" in page
+    assert "<b>y" not in page
+
+
+def test_the_digest_of_a_folder_is_that_of_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    first = hash_model(tmp_path)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert first != hash_model(tmp_path)
