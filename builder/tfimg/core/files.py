@@ -1,7 +1,6 @@
 """Limited reads, atomic writes, file locks, and streams of chunks as files."""
 
 import errno
-import fcntl
 import hashlib
 import io
 import os
@@ -106,7 +105,7 @@ def write_atomically(path: Path, text: str) -> None:
             partial.write_text(text)
         with suppress(OSError):  # there is none, or only a link to itself
             before = path.stat()
-            with suppress(PermissionError):
+            with suppress(PermissionError, AttributeError):  # Windows has no owners
                 os.chown(partial, before.st_uid, before.st_gid)
             partial.chmod(stat.S_IMODE(before.st_mode))
         partial.replace(path)
@@ -178,6 +177,8 @@ def lock_existing(path: Path) -> Iterator[bool]:
 
 def _lock(file: TextIO) -> bool:
     """Lock an open file; return False if another process holds its lock."""
+    import fcntl  # Windows, where some commands run, has none
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -138,7 +138,7 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of the private engine and of downloads: `TFIMG_STATE`, else one of the system or user."""
     if chosen := environ.get("TFIMG_STATE"):
         return Path(chosen)
-    if os.geteuid() == 0:
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # Windows has neither root nor HOME
         return SYSTEM_STATE
-    home = Path(environ.get("HOME", "/"))
+    home = Path(environ.get("HOME") or environ.get("USERPROFILE", "/"))
     return Path(environ.get("XDG_STATE_HOME", home / ".local/state")) / "tfimg"
