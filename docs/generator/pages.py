@@ -1,4 +1,4 @@
-"""Write what is generated into the pages, for GitHub, which renders them as they are, and the selector's answers:
+"""Write what is generated: README and pages for GitHub, which renders them as they are, pictures, the selector's answers:
 
 .venv/bin/python docs/generator/pages.py
 """
@@ -13,8 +13,11 @@ DOCS = Path(__file__).parents[1]
 if __name__ == "__main__":
     sys.path[:0] = [str(DOCS), str(DOCS.parent / "builder")]
     from generator import answers, fill_for_github
+    from generator.evidence import pictures
 
-    for page in sorted(DOCS.rglob("*.md")):
+    for name, picture in pictures():
+        (DOCS / "_static" / f"{name}.svg").write_text(picture, encoding="utf-8")
+    for page in (DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))):
         text = page.read_text(encoding="utf-8")
         if (filled := fill_for_github(text)) != text:
             page.write_text(filled, encoding="utf-8")

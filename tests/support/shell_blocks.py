@@ -162,4 +162,5 @@ def _strip(words: list[str]) -> list[str]:
 
 def tfimg_commands(script: str) -> list[list[str]]:
     """Return the arguments of every `tfimg` in a script."""
-    return [words[1:] for words in commands(script) if words and Path(words[0]).name == "tfimg"]
+    found = (words[3:] if words[:3] == ["uvx", "--from", "."] else words for words in commands(script))
+    return [words[1:] for words in found if words and Path(words[0]).name == "tfimg"]

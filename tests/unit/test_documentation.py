@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from generator import LINKED, MARKER, fill_for_github, images, session
+from generator import LINKED, MARKER, evidence, fill_for_github, images, session
 from generator.known_issues import read_message
 from support.cli import CliRunner
 from support.cli_options import option_names
@@ -246,10 +246,17 @@ def test_its_support_table_is_what_the_program_writes(workspace: Workspace) -> N
 
 def test_it_is_one_page_and_starts_with_the_problem(workspace: Workspace) -> None:
     text = workspace.readme.read_text()
-    assert len([line for line in text.splitlines() if not line.startswith("<!--")]) <= 150
+    assert len([line for line in text.splitlines() if not line.startswith("<!--")]) <= 130
     headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    assert headings == ["The problem", "Start", "Use", "Images", "More"]
+    assert headings == ["Why", "Start", "Use", "Images", "More"]
     assert len(re.findall(r"^tfimg is |^tfimg builds ", text, re.MULTILINE)) == 1
+
+
+def test_its_pictures_and_numbers_are_those_of_the_committed_figures(workspace: Workspace) -> None:
+    text = workspace.readme.read_text()
+    assert fill_for_github(text) == text, "`.venv/bin/python docs/generator/pages.py` writes it again."
+    for picture, drawn in evidence.pictures():
+        assert (workspace.root / f"docs/_static/{picture}.svg").read_text() == drawn
 
 
 def test_no_example_under_use_has_more_than_five_lines(workspace: Workspace) -> None:

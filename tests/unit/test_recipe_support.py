@@ -171,7 +171,7 @@ def test_markdown_keeps_what_would_be_markup(rows: Sequence[Support]) -> None:
 
 def test_a_readme_gets_the_table_between_its_markers(rows: Sequence[Support]) -> None:
     sentence = describe_proven_bases(rows)
-    written = f"before\n{BEGIN}\n{render_markdown(rows, support.MAIN_COLUMNS)}\n{sentence}\n{END}\nafter\n"
+    written = f"before\n{BEGIN}\n{render_markdown(rows, support.README_COLUMNS)}\n{sentence}\n{END}\nafter\n"
     assert support.insert_table(f"before\n{BEGIN}old\n{END}\nafter\n", rows) == written
     assert support.insert_table(written, rows) == written
 

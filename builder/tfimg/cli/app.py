@@ -45,7 +45,7 @@ GROUPS = {
         "list": ("choose:ListImages", "list the images of the matrix"),
         "resolve": ("choose:Resolve", "say which image a request means"),
         "matrix": ("matrix:ShowMatrix", "show which versions are compatible, and what is proven"),
-        "which": ("machine:Which", "say which image fits this machine's GPU and driver"),
+        "which": ("which:Which", "say which image fits this machine's GPU and driver"),
     },
     "Build": {
         "init": ("init:Init", "write tfimg.toml: the image of a project"),

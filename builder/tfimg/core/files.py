@@ -1,7 +1,6 @@
 """Limited reads, atomic writes, file locks, and streams of chunks as files."""
 
 import errno
-import fcntl
 import hashlib
 import io
 import os
@@ -96,17 +95,17 @@ def write_atomically(path: Path, text: str) -> None:
     path = Path(os.path.realpath(path))  # `Path.resolve` fails for a link to itself
     if path.exists() and not path.is_file():
         with name_in_errors(path):
-            path.write_text(text)
+            path.write_text(text, "utf-8")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     # Several threads may write the same file at once.
     partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with name_in_errors(path):
-            partial.write_text(text)
+            partial.write_text(text, "utf-8")
         with suppress(OSError):  # there is none, or only a link to itself
             before = path.stat()
-            with suppress(PermissionError):
+            with suppress(PermissionError, AttributeError):  # Windows has no owners
                 os.chown(partial, before.st_uid, before.st_gid)
             partial.chmod(stat.S_IMODE(before.st_mode))
         partial.replace(path)
@@ -145,7 +144,7 @@ def try_lock(path: Path) -> Iterator[None]:
     The kernel releases the lock when the process ends; child processes do not inherit it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
+    with path.open("a+", encoding="utf-8") as file:
         if not _lock(file):
             file.seek(0)
             raise AlreadyLocked(file.read().strip() or "unknown")
@@ -178,6 +177,8 @@ def lock_existing(path: Path) -> Iterator[bool]:
 
 def _lock(file: TextIO) -> bool:
     """Lock an open file; return False if another process holds its lock."""
+    import fcntl  # Windows, where some commands run, has none
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

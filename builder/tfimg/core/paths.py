@@ -59,7 +59,7 @@ class Workspace:
         return self.images / "records" / "on_host" / identifier
 
     def read_templates(self) -> dict[str, str]:
-        return {file.name: file.read_text() for file in sorted(self.templates.glob("*.j2"))}
+        return {file.name: file.read_text("utf-8") for file in sorted(self.templates.glob("*.j2"))}
 
     def read_lock(self, identifier: str) -> dict[str, str]:
         """Return the text of each lock file by layer. Raises `LockError` if the image has no lock."""
@@ -69,7 +69,7 @@ class Workspace:
                 f"{identifier} has no lock under {self.images / 'locks'}.",
                 next_step=f"Write it with `tfimg matrix lock {identifier}`.",
             )
-        return {file.stem: file.read_text() for file in files}
+        return {file.stem: file.read_text("utf-8") for file in files}
 
     def require_locks(self, identifiers: Iterable[str]) -> None:
         """Raise `LockError` if some of the images have no lock."""
@@ -138,7 +138,7 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of the private engine and of downloads: `TFIMG_STATE`, else one of the system or user."""
     if chosen := environ.get("TFIMG_STATE"):
         return Path(chosen)
-    if os.geteuid() == 0:
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # Windows has neither root nor HOME
         return SYSTEM_STATE
-    home = Path(environ.get("HOME", "/"))
+    home = Path(environ.get("HOME") or environ.get("USERPROFILE", "/"))
     return Path(environ.get("XDG_STATE_HOME", home / ".local/state")) / "tfimg"

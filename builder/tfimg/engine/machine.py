@@ -4,10 +4,8 @@ A build holds the lock of a file for its candidate. The kernel releases the lock
 a file that can be locked is that of a killed build, and the next build on the same engine removes what it left there.
 """
 
-import grp
 import hashlib
 import os
-import pwd
 import secrets
 import shutil
 import struct
@@ -28,7 +26,7 @@ from tfimg.engine.interface import Capabilities, Engine
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.schema import PROCESSORS, Platform
 
-_BY_ROOT = "" if os.geteuid() == 0 else " as root"
+_BY_ROOT = "" if getattr(os, "geteuid", lambda: None)() == 0 else " as root"  # Windows has no root
 INSTALL_ENGINE = f"`tfimg engine up --install`{_BY_ROOT}"
 EMULATE = f"`tfimg engine up --emulate`{_BY_ROOT} installs an emulator"
 
@@ -84,6 +82,8 @@ def describe_starter(host: str) -> str:
 
 
 def _user_name(number: int, unknown: str) -> str:
+    import pwd  # Windows, where some commands run, has none
+
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -108,6 +108,8 @@ def describe_access(host: str) -> str:
     number = Path(host.removeprefix("unix://")).stat().st_gid
     if number == 0:
         return "Its socket is for root alone: run the command as root, or give the socket a group of its users."
+    import grp
+
     try:
         group = grp.getgrgid(number).gr_name
     except KeyError:

@@ -144,17 +144,19 @@ class Locks:
         """Return the requirement file of a variant: the committed one, that of an earlier run, or one resolved now."""
         committed = self.workspace.lock(identifier, "variant")
         if committed.exists():
-            return committed.read_text()
+            return committed.read_text("utf-8")
         requirements = spec.variant_requirements
         asked = hashlib.sha256("\n".join([hash_lock(lock), str(spec.cutoff), *requirements]).encode()).hexdigest()
         kept = self.services.state / "locks" / f"{identifier}-{asked[:16]}.txt"
         if not kept.exists():
             files.write_atomically(kept, self._resolve(spec, lock, requirements))
-        return kept.read_text()
+        return kept.read_text("utf-8")
 
     def read_committed(self, spec: ImageSpec) -> Lock:
         """Return the committed lock of an image, or of its variant alone; empty without one."""
-        return {file.stem: file.read_text() for file in sorted(self.workspace.locks(spec.identifier).glob("*.txt"))}
+        return {
+            file.stem: file.read_text("utf-8") for file in sorted(self.workspace.locks(spec.identifier).glob("*.txt"))
+        }
 
     def list_committed_variants(self, specs: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
         """Return the variants of images whose own lock is committed; an image of a variant has none."""

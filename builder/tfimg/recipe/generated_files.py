@@ -22,7 +22,7 @@ class GeneratedFiles:
     def add(self, files: Mapping[Path, str]) -> None:
         for file, text in files.items():
             self._wanted.add(file)
-            if file.exists() and file.read_text() == text:
+            if file.exists() and file.read_text("utf-8") == text:
                 continue
             self._changed[str(file.relative_to(self._root))] = "differs" if file.exists() else "is missing"
             if not self._check:

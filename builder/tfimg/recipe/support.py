@@ -304,6 +304,21 @@ def describe_proven_pythons(images: Sequence[Mapping[str, Any]]) -> Iterator[tup
         yield max(level for level, _ in groups), f"{kind}: {', '.join(parts)}"
 
 
+def describe_proven_levels(support: Support) -> str:
+    """Return what is proven of a row in words: `CPU all 8 validated; GPU all 8 linked`."""
+    parts = []
+    for proven in support.proven:
+        device = f"cuda{proven.cuda}" if proven.cuda else proven.device
+        words = (
+            format_proven_levels(proven)
+            .replace(f"{device} ", "")
+            .replace(f"{proven.images}/{proven.images}", f"all {proven.images}")
+        )
+        name = f"CUDA {proven.cuda}" if proven.cuda else device.upper()
+        parts += [f"{name} {words}".replace("/", " of ")] if words else []
+    return "; ".join(parts) or NOTHING
+
+
 def describe_proven_bases(rows: Sequence[Support]) -> str:
     """Return on which kinds of bases images of amd64 are proven, by Python, in a sentence."""
     found: dict[BaseKind, set[str]] = {}
@@ -387,6 +402,7 @@ STACKED_COLUMNS: Columns = tuple((name, partial(_stacked, text)) for name, text 
 MAIN_COLUMNS: Columns = tuple(
     column for column in SHORT_COLUMNS if column[0] in {"TensorFlow", "Python", "CUDA", "driver", "proven"}
 )
+README_COLUMNS: Columns = (*MAIN_COLUMNS[:-1], ("proven images", describe_proven_levels))
 MINIMAL_COLUMNS: Columns = MAIN_COLUMNS[:3]
 
 SUPPORT_FORMS = (FULL_COLUMNS, SHORT_COLUMNS, STACKED_COLUMNS, MAIN_COLUMNS, MINIMAL_COLUMNS)
@@ -436,11 +452,11 @@ def _escape_cell(text: str) -> str:
 
 
 def insert_table(readme: str, rows: Sequence[Support]) -> str | None:
-    """Return a README with the main columns of the table between its markers; None if it lacks one."""
+    """Return a README with the table, in words, between its markers; None if it lacks one."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     # Blank lines: inside an HTML block there is no Markdown.
-    text = f"{render_markdown(rows, MAIN_COLUMNS)}\n{describe_proven_bases(rows)}\n"
+    text = f"{render_markdown(rows, README_COLUMNS)}\n{describe_proven_bases(rows)}\n"
     return f"{before}{begin}\n{text}{end}{after}" if begin and end else None
 
 
