@@ -1,4 +1,4 @@
-"""Write what is generated: README and pages for GitHub, which renders them as they are, pictures, the selector's answers:
+"""Write what is generated into README and pages, which GitHub renders as they are; pictures, the selector's answers:
 
 .venv/bin/python docs/generator/pages.py
 """
