@@ -90,7 +90,7 @@ def test_a_registry_without_the_image_is_reported(mirror: str) -> None:
 
 def test_without_a_registry_auto_bootstraps_and_says_why(engine: DockerEngine, little: dict[str, str]) -> None:
     """Port 9 of loopback: no registry answers."""
-    request = ("build", "--tf", "2.15.1", "--repository", REPOSITORY, "--mirror", "docker.io=127.0.0.1:9")
+    request = ("build", "--tf", "2.15.1", "--repository", REPOSITORY, "--mirror", "docker.io=127.0.0.1:9", "--verbose")
     ended = run_tfimg(*request, env={**little, "DOCKER_HOST": engine.host})
     assert ended.code == 0, ended.stderr
     name = "127.0.0.1:9/library/python:3.11-slim-bookworm"
