@@ -46,7 +46,7 @@ function make(name, ...content) {
 }
 
 function line(label, command) {
-  const code = make("code", ...command.split(/( )/).map((word) => make("span", word)));
+  const code = make("code", ...command.split(/( )/).map((word) => word === " " ? word : make("span", word)));
   const button = make("button", "Copy");
   button.type = "button";
   button.setAttribute("aria-label", `Copy: ${label}`);
