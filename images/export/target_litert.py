@@ -52,7 +52,7 @@ def _refusal(error):
         ops = list(where)
         step = "Replace these operations, or export with --to onnx."
         if "tf.TensorListReserve" in text:  # an LSTM or GRU of any number of rows
-            step = "Give the recurrent layers a fixed batch, as `Input(shape, batch_size=1)` does; or use --to onnx."
+            step = "Use --to onnx; or TensorFlow 2.21 and a fixed batch, as `Input(shape, batch_size=1)` makes it."
         return Refused(
             f"LiteRT does not have: {'; '.join(ops[:10])}{' and more' if len(ops) > 10 else ''}.",
             step,
