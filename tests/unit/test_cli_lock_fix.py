@@ -77,7 +77,10 @@ def test_comments_of_lines_that_fixes_write_are_read_and_others_refused() -> Non
         ("2.15.1-cpu-py3.10", ["2.15.1-cpu-py3.10"]),
         ("2.15.1-cpu-py3.10-slim", ["2.15.1-cpu-py3.10"]),
         ("2.15.1-cpu-py3.11-dev", ["2.15.1-cpu-py3.11-jupyter"]),
-        ("2.15.1-cpu-py3.11-slim", ["2.15.1-cpu-py3.11", "2.15.1-cpu-py3.11-jupyter"]),
+        (
+            "2.15.1-cpu-py3.11-slim",
+            [f"2.15.1-cpu-py3.11{one}" for one in ("", "-jupyter", "-export-litert", "-export-onnx")],
+        ),
     ],
 )
 def test_an_image_without_a_lock_of_its_own_stands_for_the_one_that_it_has(
