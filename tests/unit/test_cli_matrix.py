@@ -24,6 +24,7 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
+from tfimg.recipe.conflicts import NOTHING
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import select_defaults
 from tfimg.recipe.support import BEGIN, END, render_matrix, summarize_support
@@ -285,7 +286,7 @@ def test_render_writes_the_table_into_a_readme_with_markers(renderable: Workspac
     short = [line.split(" | ") for line in renderable.readme.read_text().partition(BEGIN)[2].splitlines()[1:-3]]
     assert short[0] == ["| TensorFlow", "Python", "CUDA", "driver", "proven images |"]
     assert [(row[1], row[2]) for row in short[2:]] == [(row[1], row[3]) for row in full[2:]]
-    assert [row[-1] == "– |" for row in short[2:]] == [row[-1] == "– |" for row in full[2:]]
+    assert [row[-1] == f"{NOTHING} |" for row in short[2:]] == [row[-1] == f"{NOTHING} |" for row in full[2:]]
     assert renderable.readme.read_text().startswith(f"# Mine\n\n{BEGIN}\n| TensorFlow | Python |")
     assert renderable.readme.read_text().endswith(f" |\n\nProven on no official image yet.\n{END}\n")
     assert tfimg("matrix", "render", "--check").stdout.endswith("all up to date\n")
