@@ -47,7 +47,7 @@ def remote_builder(engine: DockerEngine, name: str, config: Path) -> Iterator[El
         settings.write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
         environ = {**os.environ, "DOCKER_HOST": engine.host, "DOCKER_CONFIG": str(config)}
         with (
-            daemon(Path(folder), find_dockerd(), f"--config-file={settings}") as host,
+            daemon(Path(folder), find_dockerd(), f"--config-file={settings}", "--bridge=") as host,
             bridge(Path(host.removeprefix("unix://")), socket),
         ):
             create = ["docker", "buildx", "create", "--name", name, "--driver", "remote", f"unix://{socket}"]
@@ -112,6 +112,7 @@ TEMPLATE = TINY.replace("RUN ", "RUN --network=none echo slowly && sleep 3 && ")
 """Images whose builds take long enough to be interrupted."""
 
 
+@pytest.mark.group("interruptions")
 def test_three_builders_share_the_images_and_two_make_what_the_third_loses(
     engine: DockerEngine, base: str, tmp_path: Path
 ) -> None:
