@@ -24,10 +24,9 @@ from tfimg.core.paths import Workspace
 from tfimg.matrix.load import parse_matrix
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec, expand_matrix
-from tfimg.recipe.conflicts import NOTHING
 from tfimg.recipe.lock import hash_lock
 from tfimg.recipe.plan import select_defaults
-from tfimg.recipe.support import BEGIN, END, render_matrix, summarize_support
+from tfimg.recipe.support import BEGIN, END, NOTHING, render_matrix, summarize_support
 
 BASE = Path(__file__).parents[1] / "data" / "matrix" / "base.yaml"
 IDENTIFIERS = [
