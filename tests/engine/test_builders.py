@@ -17,6 +17,7 @@ import pytest
 from support.cli import start_tfimg
 from support.docker_daemon import bridge, daemon, find_dockerd, image_tags
 from support.small_workspace import TINY, make_workspace
+from tfimg.core.errors import EngineUnavailable
 from tfimg.core.paths import state_folder
 from tfimg.engine.buildx import choose_output
 from tfimg.engine.connect import connect_builders
@@ -93,6 +94,17 @@ def test_it_builds_for_the_engine_at_hand_with_a_base_that_only_that_has(
     # It was built by the builder: this engine has no record of it and no image.
     assert elsewhere.inside.find_digest(NAME) is None
     assert elsewhere.inside.client.df()["BuildCache"]
+
+
+def test_a_builder_that_was_lost_between_two_builds_is_named(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
+    order = BuildRequest(
+        dockerfile=tmp_path / "Dockerfile", context=tmp_path, name=NAME, output=f"type=docker,name={NAME}"
+    )
+    with remote_builder(engine, "brief", tmp_path / "config") as found:
+        (builder,) = connect_builders(found.environ, tmp_path, ["brief"])
+    with pytest.raises(EngineUnavailable, match="The builder brief "):
+        list(builder.build(order))
 
 
 def test_the_engine_at_hand_builds_whatever_buildx_has_as_its_default(

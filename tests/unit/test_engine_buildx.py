@@ -139,6 +139,11 @@ def test_what_was_lost_is_named(builder: str, lost: str, check: str) -> None:
     assert check in str(error)
 
 
+def test_a_builder_that_is_not_reached_any_more_was_lost() -> None:
+    failed = StepEvent(step="[internal] waiting for connection", state="failed", error="context deadline exceeded")
+    assert type(build_error(failed, {}, "ERROR: context deadline exceeded\n", builder="farm")) is EngineUnavailable
+
+
 def test_a_full_disk_is_recognised_in_buildkits_message() -> None:
     rest = "ERROR: failed to solve: write /data/x: no space left on device\n"
     assert type(build_error(None, {}, rest)) is DiskSpaceError

@@ -235,6 +235,9 @@ NOT_IN_DEBIAN = re.compile(
 DEBIAN_SUITE = re.compile(r"^(?:Get|Hit):\d+ \S+ ([a-z]+) InRelease\b", re.MULTILINE)
 """Messages of APT 2.6 about packages that its lists do not have, and about the lists that it reads."""
 
+CONNECTING = "[internal] waiting for connection"
+"""The step in which buildx 0.13 looks for a builder of the driver `remote`, and gives up after 20 s."""
+
 CONNECTION_LOST = re.compile(
     "rpc error: code = Unavailable|error reading from server|Cannot connect to the Docker daemon|"
     "failed to list workers|error during connect"
@@ -981,7 +984,7 @@ def build_error(
             f"docker buildx cannot write to its folder: {closed[1]}: {closed[2]}.",
             next_step="Name a folder that you may write to in BUILDX_CONFIG; by default it is in ~/.docker.",
         )
-    if CONNECTION_LOST.search(f"{reason}\n{rest}"):
+    if CONNECTION_LOST.search(f"{reason}\n{rest}") or (failed and failed.step == CONNECTING):
         lost, check = "engine", "tfimg engine status"
         if builder != OWN_BUILDER:
             lost, check = f"builder {builder}", f"docker buildx inspect --bootstrap {quote_argument(builder)}"
