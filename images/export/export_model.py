@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 STEPS = ("read", "convert", "answer", "compare")
-SECONDS = 1500  # of one step: a MobileNetV2 takes less than a minute on two cores
+SECONDS = 1500  # of one step; models of some layers take less than a minute on two cores
 ERROR_LINES = 12
 
 

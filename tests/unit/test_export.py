@@ -7,9 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfimg.core.errors import FileError, ResolutionError, UsageError
+from tfimg.core.errors import FileError, ResolutionError, UsageError, ValidationCrashed
 from tfimg.engine.interface import DeviceSupport
-from tfimg.export.run import ExportReport, ExportRun, hash_model, plan_container, write_export_reports
+from tfimg.export.run import (
+    ExportReport,
+    ExportRun,
+    find_written,
+    hash_model,
+    plan_container,
+    write_export_reports,
+)
 from tfimg.export.ways import ENDINGS, ExportOptions, choose_way, require_way
 from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import expand_matrix
@@ -138,3 +145,15 @@ def test_the_digest_of_a_folder_is_that_of_names_and_contents(tmp_path: Path) ->
     first = hash_model(tmp_path)
     (tmp_path / "a").rename(tmp_path / "b")
     assert first != hash_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["link", "../secret", "/etc/hostname", "folder", "missing", None])
+def test_only_a_plain_file_of_the_container_is_taken(name: str | None, tmp_path: Path) -> None:
+    (staging := tmp_path / "staging").mkdir()
+    (tmp_path / "secret").write_text("of this machine")
+    (staging / "link").symlink_to(tmp_path / "secret")
+    (staging / "folder").mkdir()
+    (staging / "model").write_bytes(b"converted")
+    assert find_written({"file": "model"}, staging).read_bytes() == b"converted"
+    with pytest.raises(ValidationCrashed):
+        find_written({"file": name}, staging)

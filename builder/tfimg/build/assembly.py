@@ -199,7 +199,7 @@ class EarlyLoader:
             return []
 
     def _load(self, ready: Sequence[tuple[WheelLayer, Blob]]) -> None:
-        layers = [make_layer(self.store, *one) for one in ready if one[1].files]
+        layers = [make_layer(self.store, blob, layer.name) for layer, blob in ready if blob.files]
         if len(layers) > self.loaded:
             names = ", ".join(layer.made_by for layer in layers[self.loaded :])
             with timed_step(f"load {names}", self.on_event):
@@ -210,9 +210,12 @@ class EarlyLoader:
             self._changed.notify_all()
 
 
-def make_layer(store: LayerStore, layer: WheelLayer, blob: Blob) -> ImageLayer:
-    """Return a layer of wheels as part of an image."""
-    return _as_image_layer(store, blob, layer.name)
+def make_layer(store: LayerStore, blob: Blob, made_by: str) -> ImageLayer:
+    """Return a layer of the store as part of an image; `made_by` is what its history says."""
+    return ImageLayer(
+        media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id,
+        file=store.path(blob.digest), made_by=made_by,
+    )  # fmt: skip
 
 
 PackSystem = Callable[[Engine, BuildRequest, Path, OnEvent], ImageLayer]
@@ -284,14 +287,7 @@ def pack_system(
                     file.unlink(missing_ok=True)
             store.set_key(key, blob)
     archive.unlink()
-    return _as_image_layer(store, blob, "system")
-
-
-def _as_image_layer(store: LayerStore, blob: Blob, made_by: str) -> ImageLayer:
-    return ImageLayer(
-        media_type=blob.media_type, digest=blob.digest, size=blob.size, diff_id=blob.diff_id,
-        file=store.path(blob.digest), made_by=made_by,
-    )  # fmt: skip
+    return make_layer(store, blob, "system")
 
 
 def _run_build(engine: Engine, request: BuildRequest, on_event: OnEvent) -> None:

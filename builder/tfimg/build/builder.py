@@ -532,7 +532,11 @@ class Builder:
                 wait_for_loader()
                 filled = [made_layer for made_layer in made if made_layer.blob.files]
                 below, above = (
-                    [make_layer(store, one.layer, one.blob) for one in filled if one.layer.group.is_upper == is_upper]
+                    [
+                        make_layer(store, one.blob, one.layer.name)
+                        for one in filled
+                        if one.layer.group.is_upper == is_upper
+                    ]
                     for is_upper in (False, True)
                 )
                 config, layers = insert_layers(config, steps, below=below, above=above)

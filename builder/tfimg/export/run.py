@@ -24,7 +24,7 @@ from tfimg.export.ways import ENDINGS, ExportOptions
 from tfimg.host.run import IMAGE_USER, choose_owner
 
 SECONDS = 3600.0  # of all steps together
-MEMORY = "8g"  # of the container; converting a MobileNetV2 takes less than 2 GiB
+MEMORY = "8g"  # of the container: an estimate
 PROCESSES = 4096  # TensorFlow has a few threads for each core of the machine
 PROGRAM, MODEL, SAMPLES, WORK = "/opt/tfimg-export", "/model", "/samples.npz", "/export"
 
@@ -137,10 +137,8 @@ def run_export(export: ExportRun, toolkit: DeviceSupport, *, env: Mapping[str, s
         report = _make_report(export, found, staging)
         write_export_reports(report, export.file)
         if report.outcome == "exported" and report.file:
-            (staging / "ready").mkdir()
-            ready = staging / "ready" / "model"
-            shutil.copyfile(staging / str(found["file"]), ready)
-            ready.replace(export.file)
+            with tempfile.TemporaryDirectory(prefix=".tfimg-export-", dir=export.output) as private:
+                shutil.copyfile(find_written(found, staging), Path(private, "model")).replace(export.file)
         return report
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -208,11 +206,25 @@ def _read(output: str) -> dict[str, Any]:
         ) from None
 
 
+def find_written(found: Mapping[str, Any], staging: Path) -> Path:
+    """Return the file that the container wrote, which may be of a hostile model.
+
+    Raises `ValidationCrashed` if it is no plain file in the folder itself: a link would give away one of this machine.
+    """
+    name = str(found.get("file"))
+    written = staging / name
+    if name != written.name or written.is_symlink() or not written.is_file():
+        raise ValidationCrashed(
+            "The export in the container wrote no plain file.", next_step="Look where the model comes from."
+        )
+    return written
+
+
 def _make_report(export: ExportRun, found: Mapping[str, Any], staging: Path) -> ExportReport:
     facts = {name: value for name, value in found.items() if name not in ("file", "cases") or value is not None}
     facts.pop("file", None)
     if found.get("outcome") == "exported":
-        written = staging / str(found["file"])
+        written = find_written(found, staging)
         facts |= {"file": export.file.name, "file_sha256": hash_file(written), "file_bytes": written.stat().st_size}
     return documents.validate_model(
         ExportReport,

@@ -42,7 +42,7 @@ def require_way(options: ExportOptions, exporters: Mapping[str, Exporter], minor
         near = get_close_matches(options.target, exporters, n=1, cutoff=0.4)
         raise UsageError(
             f"--to {options.target!r} is no format of an export.",
-            next_step=f"Did you mean {near[0]}? " if near else "" + f"Choose one of {', '.join(exporters)}.",
+            next_step=(f"Did you mean {near[0]}? " if near else "") + f"Choose one of {', '.join(exporters)}.",
         )
     exporter = exporters[options.target]
     working = [name for name, one in exporters.items() if one.releases]

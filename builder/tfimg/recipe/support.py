@@ -265,8 +265,8 @@ def format_bounds(support: Support, package: Literal["numpy", "keras"]) -> str:
     return format_range(",".join([support.numpy if package == "numpy" else support.keras, *constrained]))
 
 
-def format_proven_levels(proven: ProvenLevels) -> str:
-    """Return how many images are above `declared`: `cpu 1/9 validated`; empty if none is."""
+def _count_proven(proven: ProvenLevels) -> tuple[str, dict[str, int]]:
+    """Return the name of a platform other than amd64, and the number of images by words for levels above `declared`."""
     suffix = "" if proven.platform == PLATFORMS[0] else f" {proven.platform.partition('/')[2]}"
     counts: dict[str, int] = {level: count for level, count in proven.levels.items() if level != Level.DECLARED}
     if proven.emulated:
@@ -275,6 +275,12 @@ def format_proven_levels(proven: ProvenLevels) -> str:
         counts |= {"linked on an emulator": proven.emulated}
     if proven.on_host:
         counts |= {"on the host": proven.on_host}
+    return suffix, counts
+
+
+def format_proven_levels(proven: ProvenLevels) -> str:
+    """Return how many images are above `declared`: `cpu 1/9 validated`; empty if none is."""
+    suffix, counts = _count_proven(proven)
     device = f"cuda{proven.cuda}" if proven.cuda else proven.device
     return ", ".join(f"{device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())
 
@@ -308,14 +314,13 @@ def describe_proven_levels(support: Support) -> str:
     """Return what is proven of a row in words: `CPU all 8 validated; GPU all 8 linked`."""
     parts = []
     for proven in support.proven:
-        device = f"cuda{proven.cuda}" if proven.cuda else proven.device
+        suffix, counts = _count_proven(proven)
+        name = f"CUDA {proven.cuda}" if proven.cuda else proven.device.upper()
         words = (
-            format_proven_levels(proven)
-            .replace(f"{device} ", "")
-            .replace(f"{proven.images}/{proven.images}", f"all {proven.images}")
+            f"all {count} {level}" if count == proven.images else f"{count} of {proven.images} {level}"
+            for level, count in counts.items()
         )
-        name = f"CUDA {proven.cuda}" if proven.cuda else device.upper()
-        parts += [f"{name} {words}".replace("/", " of ")] if words else []
+        parts += [f"{name}{suffix} {', '.join(words)}"] if counts else []
     return "; ".join(parts) or NOTHING
 
 
