@@ -196,7 +196,7 @@ class Variant(Facts):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Exporter(Facts):
-    """A format that models are exported to, and the releases whose converter and runtime are proven together."""
+    """A format that models are exported to, and the releases that have an image with converter and runtime."""
 
     description: Sentence
     variant: VariantName = fact(description="The variant that has converter and runtime")
