@@ -1,4 +1,4 @@
-"""Ray Train over two nodes, and a TrainJob of Kubeflow's SDK: the programs of their page."""
+"""Ray Train over two nodes, and a TrainJob of Kubeflow's SDK: the programs of their pages."""
 
 import os
 import re
@@ -25,12 +25,12 @@ from .conftest import Built
 
 pytestmark = [pytest.mark.full, pytest.mark.group("ray and kubeflow")]
 
-PAGE = blocks(ROOT / "docs/how-to/ray-and-kubeflow.md")
+PAGE = blocks(ROOT / "docs/platforms/ray.md") + blocks(ROOT / "docs/platforms/kubeflow.md")
 SDK = next(word for block in PAGE for word in re.findall(r"'(kubeflow\[docker\]==[0-9.]+)'", block.text))
 
 
 def find_block(language: str, text: str) -> Block:
-    """Return the block of the page that has a text."""
+    """Return the block of the pages that has a text."""
     return next(block for block in PAGE if block.language == language and text in block.text)
 
 

@@ -16,7 +16,7 @@ from support.http_server import AnyMethod, serving
 from support.memory_engine import FakeEngine, toolkit
 from support.messages import exactly
 from support.programs import program
-from tfimg.core.errors import EngineCannotBuild, EngineTooOld, EngineUnavailable
+from tfimg.core.errors import EngineCannotBuild, EngineSetupError, EngineTooOld, EngineUnavailable
 from tfimg.engine import connect
 from tfimg.engine.docker import DockerEngine
 from tfimg.engine.interface import RunRequest
@@ -358,3 +358,14 @@ def test_up_starts_a_stopped_engine_that_docker_host_names(
     other = replace(tfimg, environ={**tfimg.environ, "DOCKER_HOST": "unix:///var/run/docker.sock"})
     assert other("engine", "up").refusal(10) == "It is off. Start it."
     assert len(started) == 1
+
+
+def test_a_daemon_that_starts_slowly_is_waited_for_and_speaks_for_itself(tmp_path: Path) -> None:
+    """Its process file comes late on a busy disk; what an earlier daemon wrote to the log is not its reason."""
+    engine = PrivateEngine(tmp_path)
+    engine.folder.mkdir()
+    engine.log.write_text("level=error msg=earlier\n")
+    environ = program(tmp_path / "bin", "dockerd", "sleep 2.5; echo level=error msg=later; exit 1")
+    environ["PATH"] = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    with pytest.raises(EngineSetupError, match=r"ended at once\. Its log says: level=error msg=later"):
+        connect.start(engine, environ)

@@ -68,7 +68,8 @@ def set_up_emulation(environ: Mapping[str, str], *, say: Callable[[str], None]) 
 
 def start(engine: PrivateEngine, environ: Mapping[str, str]) -> DockerEngine:
     """Start the daemon and wait until it answers. Raises `EngineSetupError`."""
-    if engine.pid() is None:
+    process, log_start = engine.pid(), 0
+    if process is None:
         dockerd = shutil.which("dockerd", path=f"{environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
         if dockerd is None:
             raise EngineSetupError(
@@ -85,17 +86,19 @@ def start(engine: PrivateEngine, environ: Mapping[str, str]) -> DockerEngine:
             "--exec-root": engine.folder / "exec",
             "--pidfile": engine.folder / "dockerd.pid",
         }
-        start_daemon([dockerd, *(str(word) for option in options.items() for word in option)], log=engine.log)
+        log_start = engine.log.stat().st_size if engine.log.exists() else 0
+        process = start_daemon([dockerd, *(str(word) for option in options.items() for word in option)], log=engine.log)
     client = DockerEngine(host=engine.host, environ=environ)
     deadline = time.monotonic() + START_SECONDS
     while True:
         with suppress(EngineUnavailable):
-            client.ping()
-            return client
-        if engine.pid() is None and time.monotonic() > deadline - START_SECONDS + 2:
-            raise _error(engine, "ended at once")
+            if engine.socket.exists():
+                client.ping()
+                return client
+        if not (PROCESSES / str(process)).exists():
+            raise _error(engine, "ended at once", log_start)
         if time.monotonic() > deadline:
-            raise _error(engine, f"did not answer within {START_SECONDS:.0f} s")
+            raise _error(engine, f"did not answer within {START_SECONDS:.0f} s", log_start)
         time.sleep(0.1)
 
 
@@ -113,8 +116,9 @@ def stop(engine: PrivateEngine) -> bool:
     return True
 
 
-def _error(engine: PrivateEngine, problem: str) -> EngineSetupError:
-    lines = engine.log.read_text(errors="replace").splitlines() if engine.log.exists() else []
+def _error(engine: PrivateEngine, problem: str, log_start: int = 0) -> EngineSetupError:
+    log = engine.log.read_bytes()[log_start:] if engine.log.exists() else b""  # what earlier daemons wrote is no reason
+    lines = log.decode(errors="replace").splitlines()
     errors = [line for line in lines if "level=error" in line or "level=fatal" in line or "failed" in line]
     return EngineSetupError(
         f"The private engine {problem}. Its log says: {(errors or lines or ['nothing'])[-1]}",
