@@ -1,6 +1,6 @@
 """The main job: install an engine, bootstrap a base, build, validate, publish, verify and pull one TensorFlow image.
 
-All of the engine tier that runs by default.
+All of the engine tier that runs by default; the full tier publishes.
 """
 
 import os
@@ -162,6 +162,7 @@ def address(engine: DockerEngine, built: Built, tmp_path: Path) -> Iterator[str]
         yield running
 
 
+@pytest.mark.full
 def test_the_real_image_is_published_verified_and_pulled(
     engine: DockerEngine, built: Built, address: str, tmp_path: Path
 ) -> None:
