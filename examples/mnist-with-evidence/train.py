@@ -46,7 +46,7 @@ model = tf.keras.Sequential(
 )
 loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("adam", loss, metrics=["accuracy"])
-model.fit(x, y, epochs=4, batch_size=64, verbose=2, callbacks=[tf.keras.callbacks.TensorBoard("runs/first")])
+model.fit(x, y, epochs=6, batch_size=64, verbose=2, callbacks=[tf.keras.callbacks.TensorBoard("runs/first")])
 accuracy = model.evaluate(x_test, y_test, verbose=0)[1]
 model.save("model.keras")
 result = {"digits": source, "accuracy": round(accuracy, 4), "tensorflow": tf.__version__}

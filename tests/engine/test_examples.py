@@ -2,9 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+import tempfile
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,24 @@ from support.programs import installed_program
 from support.shell_blocks import AS_USER, USER, blocks, run_script
 
 pytestmark = [pytest.mark.full, pytest.mark.group("examples")]
+
+
+BUILT = "tfimg build --tf 2.15 --python 3.11\n"
+"""What `built` has done."""
+
+
+@pytest.fixture(scope="module")
+def state() -> Iterator[Path]:
+    """A state folder that these tests share: each wheel is downloaded once."""
+    with tempfile.TemporaryDirectory() as name:
+        if AS_USER:
+            os.chown(name, USER, USER)
+        yield Path(name)
+
+
+@pytest.fixture
+def setting(setting: Setting, state: Path) -> Setting:
+    return replace(setting, environ={**setting.environ, "TFIMG_STATE": str(state)})
 
 
 def copy_example(name: str, setting: Setting) -> Path:
@@ -39,7 +61,9 @@ def run_example(name: str, setting: Setting, prepare: Callable[[Path], None] = l
     environ = {**setting.environ, "PATH": path, "UV_LINK_MODE": "copy"}
     scripts = [block.text for block in blocks(folder / "README.md") if block.language == "sh"]
     assert scripts
-    return folder, "".join(run_script(text, folder, environ, group=setting.group) for text in scripts)
+    return folder, "".join(
+        run_script(text.replace(BUILT, ""), folder, environ, group=setting.group) for text in scripts
+    )
 
 
 def test_mnist_has_a_model_a_log_and_the_report_of_its_image(setting: Setting) -> None:
@@ -101,10 +125,10 @@ def test_the_cloud_s_machine_gets_a_training_that_goes_on(setting: Setting) -> N
 
     folder, printed = run_example("cloud-vm", setting, make_key)
     assert "gcloud compute instances create" in printed
-    assert "BackupAndRestore" in (folder / "user-data").read_text()
-    train = f"tfimg run {REPOSITORY}:2.15 -v $PWD:/work -- python /work/train.py"
-    environ = setting.environ
-    first, again = (run_script(train, folder, environ, group=setting.group) for _ in range(2))
-    assert "Epoch 1/20" in first
-    assert "Epoch 1/20" not in again
+    (program,) = re.findall(r"echo (\S+) \| base64 -d \| python -", (folder / "user-data").read_text())
+    assert b64decode(program) == (folder / "train.py").read_bytes()
+    run = f'tfimg run {REPOSITORY}:2.15 -v "$PWD:/work" -- sh -c "echo {program} | base64 -d | python -"'
+    first, again = (run_script(run, folder, setting.environ, group=setting.group) for _ in range(2))
+    assert "Epoch 20/20" in first
+    assert "Epoch" not in again, "it goes on where the first one ended"
     assert (folder / "model.keras").is_file()
