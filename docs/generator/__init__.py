@@ -62,6 +62,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "file": examples.file,
     "numbers": evidence.numbers,
     "packages": benchmarks.packages,
+    "patch": benchmarks.patch,
     "dates": feed.dates,
     "known-issues": known_issues.known_issues,
     "see-error": known_issues.see_error,
