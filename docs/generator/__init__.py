@@ -22,6 +22,7 @@ from generator import (
     commands,
     errors,
     evidence,
+    examples,
     feed,
     formats,
     images,
@@ -57,8 +58,11 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "newer-gpus": newer_gpus.newer_gpus,
     "gpu-reports": newer_gpus.gpu_reports,
     "benchmark": benchmarks.benchmark,
+    "example": examples.example,
+    "file": examples.file,
     "numbers": evidence.numbers,
     "packages": benchmarks.packages,
+    "patch": benchmarks.patch,
     "dates": feed.dates,
     "known-issues": known_issues.known_issues,
     "see-error": known_issues.see_error,
@@ -72,7 +76,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
 """Name in a page → function that returns Markdown."""
 
 LINKED = {
-    "api", "benchmark", "dates", "matrix", "proofs", "see-error", "selector", "session", "style", "toctree",
+    "api", "benchmark", "dates", "example", "matrix", "proofs", "see-error", "selector", "session", "style", "toctree",
     "wide-page",
 }  # fmt: skip
 """Names whose Markdown is not committed: it needs the site, or repeats files of the checkout."""

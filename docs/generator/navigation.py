@@ -30,7 +30,10 @@ def style(name: str) -> str:
 
 def session() -> str:
     """Return the picture of a terminal in the colours of the page, whichever theme its button chose."""
-    alternative = "A terminal: tfimg build makes an image that passes its checks, and tfimg run computes a sum in it."
+    alternative = (
+        "A terminal: tfimg refuses Python 3.12 for TensorFlow 2.15 and names what works, builds an image that passes "
+        "its checks, and computes a sum in it."
+    )
     return "\n".join(
         f"```{{image}} _static/session-{theme}.svg\n:alt: {alternative}\n:class: only-{theme}\n:width: 677px\n```\n"
         for theme in ("light", "dark")

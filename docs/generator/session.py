@@ -2,8 +2,9 @@
 
     .venv/bin/python docs/generator/session.py
 
-It needs a container engine (`tfimg engine up --install` starts one) and builds an image with it. The last lines of long
-output are shown, with the number of those before them.
+It needs a container engine (`tfimg engine up --install` starts one) and builds an image with it. Of long output a part
+is shown, with the number of the other lines. Commands are typed and lines appear, with CSS alone and in at most
+`SECONDS`; then the whole session stays, which is also what a browser shows that was asked for less motion.
 """
 
 from __future__ import annotations
@@ -30,16 +31,25 @@ COLUMNS, ROWS = 54, 40
 FOLDER = Path(__file__).parents[1] / "_static"
 
 
+SECONDS = 5.0
+"""What moves by itself beside text for longer needs a button that stops it (WCAG 2.2, 2.2.2); a picture has none."""
+
+TYPE, ANSWER, LINE, READ = 0.008, 0.15, 0.03, 1.1
+"""Seconds of a typed character, before an answer, between its lines, and to read it."""
+
+
 @dataclass(frozen=True)
 class Step:
-    """A command, and how many lines of its output are shown at most."""
+    """A command, and how many lines of its output are shown at most, from its start or to its end."""
 
     command: str
-    last: int = ROWS
+    first: int = sys.maxsize
+    last: int = sys.maxsize
 
 
 STEPS = (
-    Step("tfimg build --tf 2.15 --python 3.11", last=14),
+    Step("tfimg build --tf 2.15 --python 3.12", first=7),
+    Step("tfimg build --tf 2.15 --python 3.11", last=9),
     Step(
         "tfimg run tfimg/tensorflow:2.15 -- python -c \\\n"
         "    'import tensorflow as tf; print(tf.add(1, 2))' \\\n"
@@ -108,18 +118,60 @@ def read_screen(written: str) -> list[str]:
     return lines
 
 
+ROW = re.compile(r'<text class="(?P<colour>[^"]+)"(?P<rest>[^>]*clip-path="url\(#session-line-(?P<row>\d+)\)")')
+
+STYLE = """\
+    @media (prefers-reduced-motion: no-preference) {
+        .shown { animation: show 1ms backwards }
+        .typed { animation: type 1ms backwards }
+    }
+    @keyframes show { from { visibility: hidden } }
+    @keyframes type { from { clip-path: inset(0 100% 0 0) } to { clip-path: inset(0) } }
+    </style>
+"""
+
+
 def draw(session: list[tuple[Step, list[str]]], theme: TerminalTheme) -> str:
-    """Return a session as SVG, which loads nothing."""
+    """Return a session as SVG, which loads nothing. Raises `ValueError` if it moves for longer than `SECONDS`."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    for number, (step, lines) in enumerate(session):
-        console.print(*([""] if number else []), Text.assemble(("$ ", "green"), (step.command, "bold")), sep="\n")
-        if more := max(0, len(lines) - step.last):
-            console.print(Text(f"… {more} more lines", "bright_black"))
-        for line in lines[more:]:
-            console.print(Text.from_ansi(line))
+    rows: list[tuple[str, str]] = []  # of each row the class and the times of its animation
+    now = 0.0
+
+    def show(text: Text, *, is_typed: bool = False) -> None:
+        nonlocal now
+        for line in text.wrap(console, COLUMNS):
+            console.print(line)
+            seconds = TYPE * len(line) if is_typed else LINE
+            timing = (
+                f";animation-duration:{seconds:.2f}s;animation-timing-function:steps({len(line)})" if is_typed else ""
+            )
+            rows.append(("typed" if is_typed else "shown", f"animation-delay:{now:.2f}s{timing}"))
+            now += seconds
+
+    for step, lines in session:
+        if rows:
+            show(Text(" "))
+            now += READ
+        show(Text.assemble(("$ ", "green"), (step.command, "bold")), is_typed=True)
+        now += ANSWER
+        shown = lines[: step.first][-step.last :]
+        if before := max(0, min(step.first, len(lines)) - step.last):
+            show(Text(f"… {before} more lines", "bright_black"))
+        for line in shown:
+            show(Text.from_ansi(line))
+        if after := len(lines) - before - len(shown):
+            show(Text(f"… {after} more lines", "bright_black"))
+    if now > SECONDS:
+        raise ValueError(f"The session takes {now:.1f} s, and may take {SECONDS} s.")
+
+    def animate(found: re.Match[str]) -> str:
+        kind, times = rows[int(found["row"])]
+        return f'<text class="{found["colour"]} {kind}" style="{times}"{found["rest"]}'
+
     text = console.export_svg(title="tfimg", theme=theme, unique_id="session")
     without_fonts = re.sub(r"@font-face \{.*?\}\n", "", text, flags=re.DOTALL)
-    return "".join(f"{line.rstrip()}\n" for line in without_fonts.splitlines())
+    moving = ROW.sub(animate, without_fonts).replace("    </style>\n", STYLE, 1)
+    return "".join(f"{line.rstrip()}\n" for line in moving.splitlines())
 
 
 def main() -> None:

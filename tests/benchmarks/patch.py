@@ -3,7 +3,7 @@
 `.venv/bin/python tests/benchmarks/patch.py [PACKAGE] [--json]` makes up an advisory about the locked version of a
 package of 2.15.1 for CPU, of which the package index must have a later one, and works in a copy of the checkout. The
 ratios are to building the image with its first version in the same run. The aim: 15 minutes on two cores, 10 % of the
-bytes.
+bytes. `.github/benchmarks/patch.json` is what `--json` prints; README and `docs/concepts/speed.md` show it.
 """
 
 import json
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def main() -> None:
             measured.tfimg("fix", "matrix", "lock", IDENTIFIER, "--fix", f"--osv={osv.url}", "--json", environ=environ)
         measured.build("after", environ, folder)
         fixed = read_version(folder, package)
-    print_result(measured, f"{package} {affected} to {fixed}")
+    print_result(measured, package, f"{affected} to {fixed}")
 
 
 def read_version(root: Path, package: str) -> str:
@@ -95,22 +96,31 @@ def read_version(root: Path, package: str) -> str:
     return next(one.version for one in read_packages(lock) if one.name == package)
 
 
-def print_result(measured: Measured, package: str) -> None:
+def print_result(measured: Measured, package: str, versions: str) -> None:
     """Print the stages after the first image, their sum, and the layers that moved."""
     before, after = measured.layers["before"], measured.layers["after"]
     moved, total = sum(size for digest, size in after.items() if digest not in before), sum(after.values())
     stages = {stage: seconds for stage, seconds in measured.seconds.items() if "before" not in stage}
     first = measured.seconds["before"] + measured.seconds["suite of before"]
+    together = sum(stages.values())
     if "--json" in sys.argv:
-        rounded = {stage: round(seconds, 1) for stage, seconds in measured.seconds.items()}
-        print(
-            json.dumps({"package": package, "seconds": rounded, "moved": moved, "bytes": total, "layers": len(after)})
-        )
+        document = {
+            "date": datetime.now(UTC).date().isoformat(),
+            "image": IDENTIFIER,
+            "package": package,
+            "seconds": round(together),
+            "ratio": round(together / first, 1),
+            "stages": {stage: round(seconds) for stage, seconds in stages.items()},
+            "pulled_bytes": moved,
+            "image_bytes": total,
+        }
+        print(json.dumps(document, indent=1))
         return
     for stage, seconds in stages.items():
         print(f"{stage:16} {seconds:7.1f} s  {seconds / first:5.2f} of building and validating the first image")
-    print(f"{'together':16} {sum(stages.values()):7.1f} s  {sum(stages.values()) / first:5.2f}")
-    print(f"{package}: {moved / 1e6:.1f} MB of {total / 1e6:.1f} move, {moved / total:.1%}, in {len(after)} layers")
+    print(f"{'together':16} {together:7.1f} s  {together / first:5.2f}")
+    share = f"{moved / 1e6:.1f} MB of {total / 1e6:.1f} move, {moved / total:.1%}"
+    print(f"{package} {versions}: {share}, in {len(after)} layers")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from support.planted_faults import spec_of
 from support.programs import installed_program
 from support.rotation import GROUPS, VARIABLE, group_of, image_of, today
 from support.session import run_once
+from support.shell_blocks import USER, make_folder
 from tfimg.build.builder import Builder, BuildSettings
 from tfimg.core.paths import state_folder
 from tfimg.engine.connect import connect
@@ -179,6 +182,34 @@ def _build(identifier: str, *options: str) -> dict[str, Any]:
     assert done.code == 0, f"{identifier} of {today()} was not built:\n{done.stderr}"
     assert done.documents[-1]["identifier"] == identifier
     return {"stdout": done.stdout, "stderr": done.stderr}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A folder with links to the checkout, and the environment of an ordinary user."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    group: int
+
+
+@pytest.fixture
+def setting(engine: DockerEngine, built: Built) -> Iterator[Setting]:
+    """A folder whose matrix names the tests' repository, so that no tag of the engine's user moves."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environ = make_folder(folder, ROOT)
+        workspace = folder / "home/workspace"
+        workspace.mkdir()
+        shutil.copytree(ROOT / "images", workspace / "images", ignore=shutil.ignore_patterns("__pycache__"))
+        matrix = (ROOT / "matrix.yaml").read_text().replace("tfimg/tensorflow", REPOSITORY)
+        (workspace / "matrix.yaml").write_text(matrix)
+        socket = Path(engine.host.removeprefix("unix://"))
+        group = socket.stat().st_gid if socket.is_socket() else USER
+        yield Setting(folder, {**environ, "DOCKER_HOST": engine.host, "TFIMG_WORKSPACE": str(workspace)}, group)
+        for image in ("my-training", "faulty"):
+            with suppress(Exception):
+                engine.remove(image)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -112,10 +113,9 @@ for number in filter(str.isdigit, os.listdir("/proc")):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_training_continues_after_a_worker_was_killed(built: Built, compose: Any, tmp_path: Path) -> None:
     """The program of the page about manifests, in a folder of this machine."""
-    page = (ROOT / "docs/platforms/compose.md").read_text()
     work = tmp_path / "work"
     work.mkdir()
-    (work / "train.py").write_text(page.split("<<'EOF'\n")[1].split("EOF\n")[0])
+    shutil.copy(ROOT / "examples/two-workers-compose/train.py", work)
     os.chown(work, 1000, 1000)
     options = ("--workers", "2", "--checkpoints", str(work))
     run = compose(built.name, *options, "--", "python", "/checkpoints/train.py")

@@ -21,7 +21,7 @@ from support.paths import ROOT
 from support.shell_blocks import blocks
 
 LISTS = ROOT / "tests/data/prose"
-FOLDERS = ("README.md", ".github", ".gitlab", "builder", "docs", "images", "matrix.yaml", "pyproject.toml")
+FOLDERS = ("README.md", ".github", ".gitlab", "builder", "docs", "examples", "images", "matrix.yaml", "pyproject.toml")
 WRITTEN_BY_TFIMG = ("images/records/", "images/locks/", "images/rendered/", "builder/requirements.txt")
 SUFFIXES = (".css", ".html", ".js", ".j2", ".md", ".py", ".sh", ".toml", ".yaml", ".yml")
 

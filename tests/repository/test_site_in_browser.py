@@ -11,6 +11,7 @@ import pytest
 
 from generator.selector import read_data
 from support.chromium import Browser
+from support.paths import ROOT
 from support.selector import Answer, Choice, draw_choices, resolve_choice
 from support.site import build_site
 from tfimg import Project
@@ -115,6 +116,29 @@ def test_a_page_fits_the_screen_is_readable_and_asks_for_nothing_outside(
     assert chromium.ask(FAINT % READABLE) == []
     assert [address for address in chromium.requests if not address.startswith(("file://", "data:"))] == []
     assert chromium.complaints == []
+
+
+HIDDEN = """((time) => {
+  for (const one of document.getAnimations()) one.currentTime = time;
+  return [...document.querySelectorAll('text')].filter((row) => getComputedStyle(row).visibility === 'hidden').length;
+})(%s)"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_session_ends_after_five_seconds_with_all_its_lines(theme: str, chromium: Browser) -> None:
+    show(chromium, ROOT / f"docs/_static/session-{theme}.svg", "desk")
+    ends = chromium.ask("document.getAnimations().map((one) => one.effect.getComputedTiming().endTime)")
+    assert 4000 < max(ends) <= 5000, "then it need not have a button that stops it (WCAG 2.2, 2.2.2)"
+    hidden = [chromium.ask(HIDDEN % time) for time in (0, 1000, 3000, 5000)]
+    assert hidden == sorted(hidden, reverse=True)
+    assert hidden[0] > hidden[1] > hidden[2] > hidden[3] == 0
+
+
+def test_the_session_stands_still_for_those_who_want_less_motion(chromium: Browser) -> None:
+    show(chromium, ROOT / "docs/_static/session-light.svg", "desk")
+    chromium.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    assert chromium.ask("document.getAnimations().length") == 0
+    assert chromium.ask(HIDDEN % 0) == 0
 
 
 MATRIX = "document.querySelector('.matrix')"
@@ -258,6 +282,39 @@ def test_the_selector_builds_what_it_shows_and_says_what_was_measured_of_a_packa
     assert any("keras-hub is refused: keras-hub has no release that fits" in item for item in shown["items"])
     shown = choose(chromium, {"tf": "2.16", "with": "pandas"})
     assert any("pandas was not measured beside 2.16.2, only beside 2.13.1, 2.15.1" in item for item in shown["items"])
+
+
+PRESS_COPY = """(async () => {
+  const copied = [];
+  for (const line of document.querySelectorAll('.answer .line')) {
+    const button = line.querySelector('button');
+    button.click();
+    while (button.textContent !== 'Copied') await new Promise((done) => setTimeout(done, 10));
+    copied.push(await navigator.clipboard.readText());
+  }
+  return copied;
+})()"""
+
+COPY_WITHOUT_CLIPBOARD = """(async () => {
+  const line = document.querySelector('.answer .line');
+  navigator.clipboard.writeText = () => Promise.reject(new Error('refused'));
+  line.querySelector('button').click();
+  await new Promise((done) => setTimeout(done, 50));
+  return [line.querySelector('button').textContent, String(getSelection())];
+})()"""
+
+
+def test_each_copy_button_copies_its_line_or_selects_it_where_the_browser_refuses(
+    chromium: Browser, site: Path
+) -> None:
+    chromium.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    show(chromium, site / "selector.html", "phone")
+    shown = choose(chromium, {"tf": "2.15", "python": "3.11", "with": "opencv-python", "variant": "jupyter"})
+    assert len(shown["lines"]) == 3
+    assert chromium.ask(PRESS_COPY) == shown["lines"]
+    assert chromium.ask(COPY_WITHOUT_CLIPBOARD) == ["Copied", shown["lines"][0]]
+    shown = choose(chromium, {"tf": "2.15", "python": "3.12", "with": "", "variant": ""})
+    assert chromium.ask(COPY_WITHOUT_CLIPBOARD) == ["Copy", shown["lines"][0]]
 
 
 def test_the_address_keeps_a_choice(chromium: Browser, site: Path) -> None:

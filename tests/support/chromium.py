@@ -107,8 +107,8 @@ class Browser:
             self._next()
 
     def ask(self, expression: str) -> Any:
-        """The value of an expression of JavaScript in the page."""
-        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of an expression of JavaScript in the page, or of its promise."""
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 import tfimg.cli
+from generator.session import read_screen
 from support.cli import CliRunner
 from support.environment import TestEnvironment
 from support.hostile_text import ESCAPED, HOSTILE, commands, unprintable
@@ -281,24 +282,44 @@ def test_no_module_passes_the_escaping() -> None:
 
 
 ENDING = """
-import os, signal, sys, time
-from tfimg.cli import _interrupt
-signal.signal(signal.SIGINT, _interrupt)
-try:
-    os.kill(os.getpid(), signal.SIGINT)
-except KeyboardInterrupt:
-    time.sleep(float(sys.argv[1]))
+import os, sys, time
+import tfimg.cli
+from tfimg.cli.output.progress import render_events
+from tfimg.core.events import InfoEvent, StepEvent
+has_display, seconds = sys.argv[1] == "display", float(sys.argv[2])
+def work(argv, environ, services):
+    from tfimg.cli.context import Context
+    from tfimg.project.services import Services
+    with render_events(Context(Services(), quiet=not has_display)) as show:
+        show(StepEvent(step="layer", state="started"))
+        try:
+            os.kill(os.getpid(), 2)
+        finally:
+            time.sleep(seconds)
+            show(InfoEvent(text="one layer is kept"))
+            time.sleep(seconds)
+tfimg.cli._run_command = work
+tfimg.cli.entrypoint()
 """
+"""A command that is interrupted, and takes time to stop."""
 
 
-@pytest.mark.parametrize(("seconds", "on_terminal", "said"), [(2, True, True), (0, True, False), (2, False, False)])
-def test_a_terminal_shows_that_an_interrupted_program_is_stopping(seconds: int, on_terminal: bool, said: bool) -> None:
+@pytest.mark.parametrize("display", ["display", "none"])
+@pytest.mark.parametrize(("seconds", "on_terminal", "said"), [(1.5, True, True), (0, True, False), (1.5, False, False)])
+def test_a_terminal_shows_that_an_interrupted_program_is_stopping_and_forgets_it(
+    seconds: float, on_terminal: bool, said: bool, display: str
+) -> None:
     ours, theirs = os.openpty() if on_terminal else os.pipe()
-    subprocess.run([sys.executable, "-c", ENDING, str(seconds)], stderr=theirs, check=True)
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "60"}
+    done = subprocess.run([sys.executable, "-c", ENDING, display, str(seconds)], stderr=theirs, check=False, env=env)
     os.write(theirs, b".")
     shown = b""
     while not shown.endswith(b"."):
         shown += os.read(ours, 1000)
-    assert shown == (b"Stopping what runs\r\n." if said else b".")
+    text = shown.decode()
+    assert (done.returncode, "Stopping what runs" in text) == (130, said)
+    kept = [Text.from_ansi(line).plain.strip() for line in read_screen(text.replace("\r\n", "\n"))]
+    message = "tfimg: Interrupted. Run the same command again."
+    assert kept == [*["one layer is kept"][: display == "display"], message, "."]
     os.close(ours)
     os.close(theirs)

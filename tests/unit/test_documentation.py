@@ -197,20 +197,28 @@ def test_the_list_of_pages_is_complete_and_has_their_titles() -> None:
     assert len(titles) == len(SITE)
 
 
-def test_a_session_is_drawn_with_its_last_lines_and_without_fonts() -> None:
+def test_a_session_is_drawn_with_a_part_of_its_lines_and_without_fonts() -> None:
     steps = [
         (session.Step("one", last=2), ["0", "1", "2", "\x1b[31m3\x1b[0m"]),
-        (session.Step("two"), ["@font-face { x }"]),
+        (session.Step("two", first=1), ["@font-face { x }", "4"]),
     ]
     drawn = session.draw(steps, session.THEMES["dark"])
     rows = [
         html.unescape(row).replace("\xa0", " ").strip()
         for row in re.findall(r"<text[^>]*clip-path[^>]*>(.*?)</text>", drawn)
     ]
-    assert [row for row in rows if row] == ["$", "one", "… 2 more lines", "2", "3", "$", "two", "@font-face { x }"]
+    assert [row for row in rows if row] == [
+        *("$", "one", "… 2 more lines", "2", "3"),
+        *("$", "two", "@font-face { x }", "… 1 more lines"),
+    ]
     assert "url(http" not in drawn
     assert not re.search(r"@font-face\s", drawn)
     assert "#ff7b72" in drawn, "red of the theme"
+
+
+def test_a_session_that_moves_for_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"takes 6\.\d s, and may take 5\.0 s"):
+        session.draw([(session.Step("one"), ["line"] * 200)], session.THEMES["dark"])
 
 
 def test_the_recorded_session_has_the_commands_of_its_script_and_loads_nothing() -> None:
@@ -221,9 +229,10 @@ def test_the_recorded_session_has_the_commands_of_its_script_and_loads_nothing()
     )
     assert dark == light
     assert all("<script" not in one and "@font-face" not in one and "file://" not in one for one in pictures)
-    for words in ("build --tf 2.15 --python 3.11", "run tfimg/tensorflow:2.15"):
+    for words in ("build --tf 2.15 --python 3.12", "build --tf 2.15 --python 3.11", "run tfimg/tensorflow:2.15"):
         assert words in script
         assert "".join(words.split()) in dark
+    assert "Whatwouldwork:--tf2.15--python3.11" in dark
     assert "levelvalidated" in dark
 
 

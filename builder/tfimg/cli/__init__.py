@@ -20,19 +20,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
 
+    from tfimg.cli.output.progress import LateLine
     from tfimg.core.errors import TfimgError
     from tfimg.project.services import Services
 
 MAX_VALUE = 200
 """Characters of a value of the command line that a message repeats whole: two to three lines of a terminal."""
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
 SILENT_SECONDS = 1.0
 """Time after an interruption from which on a terminal shows that the program is stopping."""
 
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
 _interrupted = False
 """Whether a signal interrupted the program: a library may have turned the interruption into another error."""
+
+_stopping: LateLine | None = None
+"""What a terminal shows while an interrupted program stops."""
+
+_has_stopped = False
+"""Whether that is over."""
 
 
 def entrypoint() -> NoReturn:
@@ -77,11 +84,29 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     if sys.stderr.isatty() and not _interrupted:
         import threading
 
-        notice = threading.Timer(SILENT_SECONDS, print, ["Stopping what runs"], {"file": sys.stderr, "flush": True})
+        # It imports in its own thread: this one may be in the midst of an import.
+        notice = threading.Timer(SILENT_SECONDS, _show_stopping)
         notice.daemon = True
         notice.start()
     _interrupted = True
     raise KeyboardInterrupt
+
+
+def _show_stopping() -> None:
+    """Show on the terminal that the program is stopping, until it has."""
+    global _stopping
+    from tfimg.cli.output.progress import LateLine
+
+    _stopping = LateLine("Stopping what runs", seconds=0)
+    if _has_stopped:
+        _stopping.end()
+
+
+def _end_stopping() -> None:
+    global _has_stopped
+    _has_stopped = True
+    if _stopping:
+        _stopping.end()
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | None = None) -> int:
@@ -112,6 +137,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str], services: Services | N
                 traceback.print_exc()
             is_other = _interrupted and not isinstance(error, Interrupted)
             return _report(Interrupted() if is_other else _translate(error, environ), argv)
+        finally:
+            _end_stopping()
 
 
 def _translate(error: Exception, environ: Mapping[str, str]) -> TfimgError:
@@ -169,6 +196,7 @@ def _leave_stdout() -> None:
 
 
 def _report(error: TfimgError, argv: Sequence[str] = ()) -> int:
+    _end_stopping()
     message = _shorten_values(str(error), argv)
     if "--json" in _own_words(argv):  # also of a command line that cannot be parsed
         import json

@@ -38,6 +38,10 @@ def make_console(*, stderr: bool = False) -> Console:
     return EscapingConsole(file=unescaped(sys.stderr if stderr else sys.stdout), color_system=colours)
 
 
+_shown: list[Live | Progress] = []
+"""The live displays on the terminal; one at a time, unless a second one begins while an interrupted program stops."""
+
+
 @contextmanager
 def live(display: LiveDisplay) -> Iterator[LiveDisplay]:
     """Show a display for as long as the block lasts; what is printed meanwhile stands above it, escaped.
@@ -45,7 +49,16 @@ def live(display: LiveDisplay) -> Iterator[LiveDisplay]:
     While it is shown, rich has streams of its own in place of the standard ones, and reads styles in what they get.
     """
     with display as shown, escaped_streams(drawing_lock(shown)):
-        yield shown
+        _shown.append(shown)
+        try:
+            yield shown
+        finally:
+            _shown.remove(shown)
+
+
+def shown_progress() -> Progress | None:
+    """Return the progress display that is on the terminal now."""
+    return next((one for one in _shown if isinstance(one, Progress)), None)
 
 
 def drawing_lock(display: LiveDisplay) -> RLock:

@@ -178,14 +178,9 @@ class Activity:
     """
 
     def __init__(self, context: Context, title: str, *, is_logged: bool = False) -> None:
-        self._title, self._text, self._lock = title, "", threading.Lock()
-        self._display: Display | None = None
-        self._has_ended = False
-        self._live = ExitStack()
-        self._timer = threading.Timer(QUIET_SECONDS, self._show)
-        self._timer.daemon = True
+        self._line: LateLine | None = None
         if sys.stderr.isatty() and not context.json and not context.quiet:
-            self._timer.start()
+            self._line = LateLine(title)
         elif is_logged:
             context.say(title)
 
@@ -197,6 +192,29 @@ class Activity:
 
     def say(self, text: str) -> None:
         """Say what it does now."""
+        if self._line:
+            self._line.say(text)
+
+    def end(self) -> None:
+        """Remove the line; nothing is shown from then on."""
+        if self._line:
+            self._line.end()
+
+
+class LateLine:
+    """A line on the terminal, from some seconds on until it ends: in the display that is shown, or by itself."""
+
+    def __init__(self, title: str, seconds: float | None = None) -> None:
+        self._title, self._text, self._lock = title, "", threading.Lock()
+        self._display: Display | None = None
+        self._has_ended = False
+        self._live = ExitStack()
+        self._timer = threading.Timer(QUIET_SECONDS if seconds is None else seconds, self._show)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def say(self, text: str) -> None:
+        """Show a text behind the title."""
         with self._lock:
             self._text = text
             if self._display:
@@ -213,8 +231,12 @@ class Activity:
         with self._lock:
             if self._has_ended or (display := _make_display()) is None:
                 return
-            from tfimg.cli.output.console import live
+            from tfimg.cli.output.console import live, shown_progress
 
+            if progress := shown_progress():
+                task = progress.add_task(self._title, total=None, text=self._text, unit=None)
+                self._live.callback(progress.remove_task, task)
+                return
             display(events.StepEvent(step=self._title, state="started"))
             display(events.LogEvent(step=self._title, line=self._text))
             self._live.enter_context(live(display.progress))
