@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -28,7 +29,9 @@ def main(request, folder):
             argv = [sys.executable, "-I", "-X", "faulthandler", str(HERE / "step.py"), step, request, folder]
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
             try:
-                done = subprocess.run(argv, stdout=output, stderr=output, timeout=SECONDS, env=environment)
+                done = subprocess.run(
+                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=SECONDS, env=environment
+                )
                 ended = _describe(done.returncode)
             except subprocess.TimeoutExpired:
                 ended = f"took longer than {SECONDS} s"
@@ -41,6 +44,12 @@ def main(request, folder):
     return found
 
 
+def end_with_standard_input():
+    """End this process when whoever started it does, and with it the container."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 def _describe(status):
     if status >= 0:
         return f"ended with status {status}"
@@ -49,4 +58,5 @@ def _describe(status):
 
 
 if __name__ == "__main__":
+    threading.Thread(target=end_with_standard_input, daemon=True).start()
     print(json.dumps(main(*sys.argv[1:])))

@@ -1,12 +1,15 @@
 """Inputs of a proof: made up with a seed, within the ranges that the model can take, or samples of the user."""
 
+import zipfile
+
 import numpy as np
 import tensorflow as tf
-from refusal import Refused
+from refusal import Refused, first_line
 
 SEED = 52
 MADE_UP = 4  # cases, alternately of one row and of three where the number of rows is free
 MIN_SAMPLES = 8  # distinct ones for int8: of two alike, ranges of activations say nothing
+DISTINCT = 0.01  # of the largest value: samples that differ by less than int8 can tell are alike
 LENGTHS = ((8, 5), (32, 32), (16, 16), (64, 64), (1, 1), (128, 128), (224, 224))
 """Sizes of all unknown dimensions but the first, tried in this order until the model takes them."""
 PASS_ON = {
@@ -71,7 +74,7 @@ def make_cases(function, specs, module, path, run):
         ):
             break
     raise Refused(
-        f"The model itself takes no made-up inputs: {str(problem).splitlines()[0][:300]}",
+        f"The model itself takes no made-up inputs: {first_line(problem)}",
         "Give inputs that it takes with --samples FILE.npz.",
     )
 
@@ -125,13 +128,16 @@ def _string_constants(path):
             yield node.attr["value"].tensor
 
 
-def read_cases(path, specs, calibrates):
+def read_samples(path, specs, calibrates):
     """Return the cases of the proof and those for calibration of a user's samples. Raises `Refused`."""
+    write = "Write it with `numpy.savez(FILE, INPUT_NAME=array)`."
+    if not zipfile.is_zipfile(path):
+        raise Refused("--samples is no NPZ file.", write)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except Exception as error:
-        raise Refused(f"--samples cannot be read: {error}", "Write it with `numpy.savez`, without objects.") from None
+    except ValueError as error:  # objects
+        raise Refused(f"--samples cannot be read: {first_line(error)}", write) from None
     missing, unknown = sorted(specs.keys() - arrays.keys()), sorted(arrays.keys() - specs.keys())
     if missing or unknown:
         what = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(unknown)}"] * bool(unknown)
@@ -143,14 +149,33 @@ def read_cases(path, specs, calibrates):
     cases = [dict(zip(groups, values, strict=True)) for values in zip(*groups.values(), strict=False)]
     if not calibrates:
         return cases[:100], []
-    distinct = {b"".join(np.ascontiguousarray(value).tobytes() for value in case.values()) for case in cases}
-    if len(distinct) < MIN_SAMPLES:
+    distinct = count_distinct(cases)
+    if distinct < MIN_SAMPLES:
         raise Refused(
-            f"--samples has {len(cases)} samples, {len(distinct)} of them distinct: int8 needs {MIN_SAMPLES} at least.",
+            f"--samples has {len(cases)} samples, {distinct} of them distinct: int8 needs {MIN_SAMPLES} at least.",
             "Give some 100 samples that are spread as those of use.",
         )
     held = cases[3::4]  # every fourth, whatever the order
     return held[:100], [case for number, case in enumerate(cases) if number % 4 != 3]
+
+
+def count_distinct(cases):
+    """Return how many cases differ from each other, up to `MIN_SAMPLES`: numbers by a part of the largest."""
+    numbers = {name for name, value in cases[0].items() if value.dtype.kind in "fiu"}
+    least = {name: DISTINCT * max(np.abs(case[name]).max(initial=0) for case in cases) for name in numbers}
+    kept = []
+    for case in cases:
+        if all(any(_differ(case[name], one[name], least.get(name)) for name in case) for one in kept):
+            kept.append(case)
+        if len(kept) == MIN_SAMPLES:
+            break
+    return len(kept)
+
+
+def _differ(one, other, least):
+    if one.shape != other.shape or least is None:
+        return not np.array_equal(one, other)
+    return bool(np.abs(one.astype("float64") - other).max(initial=0) > least)
 
 
 def _split(name, values, spec):

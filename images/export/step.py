@@ -1,5 +1,6 @@
 """One step of an export in a process of its own: `step.py STEP REQUEST FOLDER` writes `FOLDER/STEP.json`."""
 
+import errno
 import importlib
 import json
 import sys
@@ -15,9 +16,14 @@ def main(step, request, folder):
     module = importlib.import_module(step if step in ("read", "compare") else "targets")
     try:
         found = getattr(module, step)(json.loads(Path(request).read_text()), Path(folder))
-    except OSError as error:
+    except PermissionError as error:
         step_to_take = "Give the image's user the right to read the model, its folders and --samples."
         found = {"outcome": "refused", "reason": f"A file cannot be read: {error}", "next_step": step_to_take}
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        reason = "The disk of --output is full."
+        found = {"outcome": "refused", "reason": reason, "next_step": "Free some of it, or name a folder elsewhere."}
     except Refused as refused:
         found = {"outcome": refused.outcome, "reason": str(refused), "next_step": refused.next_step}
         found.update(refused.details)

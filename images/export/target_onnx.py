@@ -3,9 +3,12 @@
 import re
 from importlib.metadata import version
 
+import numpy as np
+from cases import read_cases
 from refusal import Refused
 
 FILE = "model.onnx"
+LOWEST_OPSET = 7  # the first that ONNX Runtime supports (docs/Versioning.md of its repository)
 HIGHEST_OPSET = 18  # the last that tf2onnx 1.17.0 writes
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
@@ -18,8 +21,13 @@ def convert(request, folder):
     from tf2onnx import tf_loader
 
     opset = request.get("opset") or HIGHEST_OPSET
-    if not 1 <= opset <= HIGHEST_OPSET:
-        raise Refused(f"--opset {opset}: tf2onnx writes opsets up to {HIGHEST_OPSET}.", f"Use {HIGHEST_OPSET}.")
+    if not LOWEST_OPSET <= opset <= HIGHEST_OPSET:
+        nearest = max(LOWEST_OPSET, min(opset, HIGHEST_OPSET))
+        raise Refused(
+            f"--opset {opset}: tf2onnx writes opsets up to {HIGHEST_OPSET}, and ONNX Runtime reads them from "
+            f"{LOWEST_OPSET} on.",
+            f"Use --opset {nearest}, or leave it out.",
+        )
     names = tf.saved_model.load(str(folder / "normal")).signatures["serving_default"]
     try:
         graph, inputs, outputs, tables, renames = tf_loader.from_saved_model(
@@ -36,7 +44,9 @@ def convert(request, folder):
     if unknown:
         raise Refused(
             f"ONNX does not have at opset {opset}: {'; '.join(unknown[:10])}.",
-            f"Replace these operations{f', or use --opset {HIGHEST_OPSET}' if opset < HIGHEST_OPSET else ''}.",
+            f"Use --opset {HIGHEST_OPSET}, or replace these operations."
+            if opset < HIGHEST_OPSET
+            else "Replace these operations, or do what they do in the program that calls the model.",
             operations=unknown,
         )
     order = list(names.structured_outputs)
@@ -46,7 +56,43 @@ def convert(request, folder):
     del model.graph.output[:]
     model.graph.output.extend(found[name] for name in order)
     onnx.save(model, str(folder / FILE))
+    if request.get("quantize"):
+        _quantize(request["quantize"], folder)
     return {"file": FILE, "converter": f"tf2onnx {version('tf2onnx')}", "opset": opset}
+
+
+def _quantize(quantize, folder):
+    """Write the file with smaller numbers. Raises `Refused` if onnxruntime's tools cannot."""
+    import onnx
+    from onnxruntime import quantization
+    from onnxruntime.transformers import float16
+
+    whole = folder / "whole.onnx"
+    (folder / FILE).rename(whole)
+    try:
+        if quantize == "float16":
+            model = float16.convert_float_to_float16(onnx.load(str(whole)), keep_io_types=True)
+            onnx.save(model, str(folder / FILE))
+        elif quantize == "dynamic":
+            quantization.quantize_dynamic(str(whole), str(folder / FILE), weight_type=quantization.QuantType.QUInt8)
+        else:
+            quantization.quantize_static(str(whole), str(folder / FILE), _Calibration(folder), per_channel=True)
+    except Exception as error:
+        raise Refused(f"onnxruntime cannot quantize the model: {_line(error)}", "Leave out --quantize.") from None
+
+
+class _Calibration:
+    """The calibration samples, as onnxruntime's quantization takes them: one after the other, then None."""
+
+    def __init__(self, folder):
+        self._cases = iter(read_cases(folder / "calibration.npz"))
+
+    def get_next(self):
+        case = next(self._cases, None)
+        return case and {name: _decode(value) for name, value in case.items()}
+
+    def set_range(self, start_index, end_index):
+        raise NotImplementedError  # of calibration in several parts
 
 
 def find_unknown(model, opset):
@@ -83,7 +129,8 @@ def _refusal(error, opset):
         return Refused(f"ONNX does not have: {'; '.join(ops[:10])}.", "Replace these operations.", operations=ops)
     return Refused(
         f"tf2onnx cannot convert the model at opset {opset}: {_line(error)}",
-        "Use another --opset, or change the model.",
+        "Change the model"
+        + (f", or use --opset {HIGHEST_OPSET}." if opset < HIGHEST_OPSET else ", or try --to litert."),
     )
 
 
@@ -99,11 +146,20 @@ def answer(folder, cases):
         session = onnxruntime.InferenceSession(str(folder / FILE), providers=["CPUExecutionProvider"])
         names = [one.name for one in session.get_outputs()]
         for case in cases:
-            yield dict(zip(names, session.run(names, case), strict=True))
+            given = {name: _decode(value) for name, value in case.items()}
+            yield dict(zip(names, session.run(names, given), strict=True))
     except Exception as error:
         raise Refused(
-            f"The converter wrote a file that onnxruntime does not run: {_line(error)}", "Use another --opset."
+            f"The converter wrote a file that onnxruntime does not run: {_line(error)}",
+            "Change what it names, or try --to litert.",
         ) from None
+
+
+def _decode(value):
+    """Return texts as `str`: onnxruntime 1.32.0 reads an object of bytes as its `repr`, with b and quotes."""
+    if value.dtype.kind != "O":
+        return value
+    return np.asarray([one.decode() for one in value.ravel()], object).reshape(value.shape)
 
 
 def runtime():

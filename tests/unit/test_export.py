@@ -44,7 +44,7 @@ def test_every_format_with_a_release_has_a_program_and_a_variant(matrix: Matrix)
         (ExportOptions(target="openvino"), "2.15", ResolutionError, "Use --to litert or onnx"),
         (ExportOptions(target="litert"), "2.12", ResolutionError, "--tf 2.15"),
         (ExportOptions(target="onnx"), "2.20", ResolutionError, "--tf 2.21"),
-        (ExportOptions(target="onnx", quantize="int8", has_samples=True), None, UsageError, "--to litert"),
+        (ExportOptions(target="onnx", quantize="int8"), None, UsageError, "--samples"),
         (ExportOptions(target="litert", quantize="int8"), None, UsageError, "--samples"),
         (ExportOptions(target="litert", opset=13), None, UsageError, "--opset is of ONNX"),
     ],
