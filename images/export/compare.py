@@ -3,14 +3,13 @@
 import numpy as np
 from cases import to_plain
 
-BOUNDS = {None: 1e-4, "float16": 3e-3, "dynamic": 5e-2, "int8": 5e-2}
+BOUNDS = {None: 1e-4, "float16": 3e-3, "dynamic": 0.1, "int8": 0.1}
 """Largest difference divided by the largest answer, by quantization. Without any, measured at most 1.5e-6 on TensorFlow
 2.15.1 and 2.21.0 for CPU."""
-TYPICAL = (
-    "dynamic",
-    "int8",
-)  # the bound is that of the root mean square: a single answer may lie outside of the samples' range
-SINGLE = 4  # times the bound, for each answer
+MEAN_BOUNDS = {"dynamic": 0.02, "int8": 0.02}
+"""Root mean square of the differences divided by the largest answer. Single answers lie outside of the samples' range:
+of four CNNs in LiteRT, int8 with good samples came to 0.063 at most and 0.0072 in the mean; with samples half as bright
+as those of the proof to 0.24 and 0.045 at least, with nearly alike ones to 0.12 at least."""
 HALF_PRECISION = 1e-2  # of a model that computes in float16 or bfloat16, whose sums are in another order
 
 
@@ -26,7 +25,7 @@ def compare(request, folder):
     outputs = {}
     for name in described["outputs"]:
         pairs = [(wanted[key], found.get(key)) for key in wanted if key.partition("/")[2] == name]
-        outputs[name] = judge(pairs, bound, is_typical=request.get("quantize") in TYPICAL)
+        outputs[name] = judge(pairs, bound, MEAN_BOUNDS.get(request.get("quantize")))
     wrong = [f"{name}: {one['problem']}" for name, one in outputs.items() if one["problem"]]
     result = {"bound": bound, "differences": outputs, "outcome": "wrong" if wrong else "exported"}
     if wrong:
@@ -45,11 +44,11 @@ def _advise(request, described):
     return "Use another --to."
 
 
-def judge(pairs, bound, *, is_typical=False):
+def judge(pairs, bound, mean_bound=None):
     """Return the differences of an output in all cases, and the problem or None.
 
-    The bound is of the largest difference of each case, divided by its largest answer; `is_typical`: of the root mean
-    square of all differences, divided by the largest of all answers, with `SINGLE` times as much for each.
+    `bound` is for the largest difference of each case, divided by its largest answer. With `mean_bound`, which is for
+    the root mean square, both are divided by the largest answer of all cases.
     """
     gaps, largest, relative = [], [], 0.0
     for wanted, found in pairs:
@@ -74,14 +73,15 @@ def judge(pairs, bound, *, is_typical=False):
     every = np.concatenate(gaps) if gaps else np.zeros(0)
     if not every.size:
         return _result("the original has no finite answer, so that nothing is proven")
-    absolute, typical = float(every.max()), relative
-    if is_typical and largest:
+    absolute, mean = float(every.max()), None
+    if mean_bound is not None and largest:
         scale = max(largest) or 1.0
-        relative, typical = absolute / scale, float(np.sqrt(np.mean(every**2))) / scale
-    result = {"absolute": absolute, "relative": relative, "typical": typical, "problem": None}
-    if typical > bound or relative > bound * (SINGLE if is_typical else 1):
+        relative, mean = absolute / scale, float(np.sqrt(np.mean(every**2))) / scale
+    result = {"absolute": absolute, "relative": relative, "mean": mean, "problem": None}
+    if relative > bound:
         result["problem"] = f"differs by {relative:.2g} of the largest answer"
-        result["problem"] += f", {typical:.2g} in the mean" if is_typical else ""
+    elif mean is not None and mean > mean_bound:
+        result["problem"] = f"differs by {mean:.2g} of the largest answer in the mean, and {mean_bound:g} is the bound"
     return result
 
 
@@ -103,7 +103,7 @@ def _find_other_kind(wanted, found):
 
 
 def _result(problem):
-    return {"absolute": 0.0, "relative": 0.0, "typical": 0.0, "problem": problem}
+    return {"absolute": 0.0, "relative": 0.0, "mean": None, "problem": problem}
 
 
 def _read(path):

@@ -81,6 +81,8 @@ def load_keras(path, version):
     module = tf.Module()
     module.model = model
     module.words = _vocabularies(model)
+    # Keras 3 does not track the states of random numbers, which layers such as RandomFlip read in inference too.
+    module.states = [one.value for one in model.variables if isinstance(one.value, tf.Variable)]
     try:
         return module, _trace(module, specs, call)
     except Exception as error:

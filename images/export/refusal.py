@@ -18,6 +18,7 @@ class Refused(Exception):
 
 def first_line(error):
     """Return the first line of an error that says something: TensorFlow begins with a heading and where it was."""
-    lines = [re.sub(r"\x1b\[\d+m", "", line).strip() for line in str(error).splitlines()]
+    said_last = re.split(r"\n\s+\w+Error: ", str(error))[-1]  # below the lines of a traceback
+    lines = [re.sub(r"\x1b\[\d+m", "", line).strip() for line in said_last.splitlines()]
     said = [line for line in lines if line and not line.startswith(HEADINGS)]
     return (said or [type(error).__name__])[0][:300]

@@ -51,7 +51,9 @@ def _refusal(error):
             step = "Do what they do before or after the model, in the program that calls it."
         elif any("FusedBatchNorm" in one for one in ops):
             step = "Export a function that calls the model with training=False."
-        types = sorted({TYPES[one] for one in re.findall(r"tensor<[^<>]*?\b(f16|f64|bf16)>", text)})
+        types = sorted({TYPES[one] for one in re.findall(r"tensor<(?:[^<>]*x)?(f16|f64|bf16)>", text)})
+        if types:
+            step = "Let the model compute in float32, or try --to onnx."
         in_type = f" in {' or '.join(types)}" if types else ""
         return Refused(
             f"LiteRT does not have{in_type}: {'; '.join(ops[:10])}{' and more' if len(ops) > 10 else ''}.",

@@ -41,12 +41,12 @@ class Tensor(documents.Document):
 class Difference(documents.Document):
     """How far an output is from the original at most: absolute, and divided by the largest answer.
 
-    `typical` is the root mean square, divided by the largest answer. `problem` says what is too far.
+    `mean` is the root mean square, divided by the largest answer. `problem` says what is too far.
     """
 
     absolute: float
     relative: float
-    typical: float | None = None
+    mean: float | None = None
     problem: str | None = None
 
 
