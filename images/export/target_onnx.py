@@ -76,7 +76,11 @@ def _quantize(quantize, folder):
         elif quantize == "dynamic":
             quantization.quantize_dynamic(str(whole), str(folder / FILE), weight_type=quantization.QuantType.QUInt8)
         else:
-            quantization.quantize_static(str(whole), str(folder / FILE), _Calibration(folder), per_channel=True)
+            # Without it, an answer beyond those of the samples is cut off: by 0.13 of the largest in a CNN, now 0.008.
+            options = {"OpTypesToExcludeOutputQuantization": ["Add", "Conv", "Gemm", "MatMul", "Mul", "Softmax"]}
+            quantization.quantize_static(
+                str(whole), str(folder / FILE), _Calibration(folder), per_channel=True, extra_options=options
+            )
     except Exception as error:
         raise Refused(f"onnxruntime cannot quantize the model: {_line(error)}", "Leave out --quantize.") from None
 
