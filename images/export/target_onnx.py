@@ -10,6 +10,12 @@ from refusal import Refused
 FILE = "model.onnx"
 LOWEST_OPSET = 7  # the first that ONNX Runtime supports (docs/Versioning.md of its repository)
 HIGHEST_OPSET = 18  # the last that tf2onnx 1.17.0 writes
+STEPS = {
+    "table shared name": "Give the .keras file instead of the SavedModel of `model.export`.",
+    "lookup tables": "Look the numbers up in the program that calls the model.",
+    "bfloat16": "Let the model compute in float32.",
+}
+"""Part of an error of tf2onnx 1.17.0 → what works."""
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
 
@@ -131,11 +137,10 @@ def _refusal(error, opset):
     ops = list(dict.fromkeys(re.findall(r"Tensorflow op \[(.+?)\] is not supported", text)))
     if ops:
         return Refused(f"ONNX does not have: {'; '.join(ops[:10])}.", "Replace these operations.", operations=ops)
-    return Refused(
-        f"tf2onnx cannot convert the model at opset {opset}: {_line(error)}",
-        "Change the model"
-        + (f", or use --opset {HIGHEST_OPSET}." if opset < HIGHEST_OPSET else ", or try --to litert."),
-    )
+    step = next((step for part, step in STEPS.items() if part in text), "Change the model, or try --to litert.")
+    if opset < HIGHEST_OPSET:
+        step = f"Use --opset {HIGHEST_OPSET}, or change the model."
+    return Refused(f"tf2onnx cannot convert the model at opset {opset}: {_line(error)}", step)
 
 
 def _line(error):

@@ -91,6 +91,7 @@ model.save("model ä.keras")
 @pytest.fixture
 def place(exporter: Built, tmp_path: Path) -> Path:
     """A folder with a model."""
+    tmp_path.chmod(0o777)
     made = run_tfimg("run", exporter.name, "-v", f"{tmp_path}:/work", "-w", "/work", "--", "python", "-c", MAKE)
     assert made.code == 0, made.stderr
     return tmp_path
