@@ -121,7 +121,7 @@ def run_export(export: ExportRun, toolkit: DeviceSupport, *, env: Mapping[str, s
     """
     export.check()
     try:
-        with _open_staging(export.output) as staging:
+        with open_staging(export.output) as staging:
             return _run_steps(export, staging, toolkit, env, container)
     except OSError as error:
         raise FileError(
@@ -131,7 +131,7 @@ def run_export(export: ExportRun, toolkit: DeviceSupport, *, env: Mapping[str, s
 
 
 @contextmanager
-def _open_staging(output: Path) -> Iterator[Path]:
+def open_staging(output: Path) -> Iterator[Path]:
     """Make a folder for the container; remove it at the end, and those of runs that were killed."""
     output.mkdir(parents=True, exist_ok=True)
     held = os.open(output, os.O_RDONLY)
