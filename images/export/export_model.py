@@ -35,6 +35,7 @@ def main(request, folder):
                 ended = _describe(done.returncode)
             except subprocess.TimeoutExpired:
                 ended = f"took longer than {SECONDS} s"
+                found["next_step"] = "Export a part of the model, or on a machine that has less to do."
         if not answer.exists():
             lines = log.read_text(errors="replace").splitlines()[-ERROR_LINES:]
             return {**found, "outcome": "failed", "step": step, "reason": f"the process {ended}", "log": lines}
@@ -46,7 +47,8 @@ def main(request, folder):
 
 def end_with_standard_input():
     """End this process when whoever started it does, and with it the container."""
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # `sys.stdin` has a lock, for which Python's end would wait
+        pass
     os._exit(1)
 
 

@@ -121,9 +121,8 @@ def test_an_end_leaves_no_container_and_the_command_works_again(
 ) -> None:
     def containers() -> list[str]:
         """Return those that have the model of this test."""
-        own = docker("ps", "--all", "--quiet", "--filter=name=tfimg-export-", host=engine.host).split()
-        form = "{{range .Mounts}}{{.Source}} {{end}}"
-        return [one for one in own if str(place) in docker("inspect", one, f"--format={form}", host=engine.host)]
+        listed = docker("ps", "--all", "--no-trunc", "--format={{.Names}} {{.Mounts}}", host=engine.host)
+        return [line for line in listed.splitlines() if str(place) in line and line.startswith("tfimg-export-")]
 
     output = place / "exported"
     with start_tfimg(*arguments(exporter, place, "--output", str(output)), env={}) as child:
