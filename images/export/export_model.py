@@ -7,6 +7,7 @@ JSON object: `outcome` is exported, refused, failed or wrong; see `docs/how-to/e
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 STEPS = ("read", "convert", "answer", "compare")
 SECONDS = 1500  # of one step; models of some layers take less than a minute on two cores
 ERROR_LINES = 12
+ROOM = 1_000_000  # bytes; the log of a step that failed for want of them is cut off too
 
 
 def main(request, folder):
@@ -37,6 +39,9 @@ def main(request, folder):
                 ended = f"took longer than {SECONDS} s"
                 found["next_step"] = "Export a part of the model, or on a machine that has less to do."
         if not answer.exists():
+            if shutil.disk_usage(folder).free < ROOM:
+                step_to_take = "Free some of it, or name a folder elsewhere."
+                return {"outcome": "refused", "reason": "The disk of --output is full.", "next_step": step_to_take}
             lines = log.read_text(errors="replace").splitlines()[-ERROR_LINES:]
             return {**found, "outcome": "failed", "step": step, "reason": f"the process {ended}", "log": lines}
         found.update(json.loads(answer.read_text()))

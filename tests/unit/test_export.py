@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -182,6 +183,15 @@ def test_what_killed_runs_left_is_removed_unless_another_run_is_there(tmp_path: 
     with open_staging(tmp_path):
         assert not left.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_has_the_name_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = export_run(tmp_path)
+    assert export.file.name == "model.tflite"
+    (folder := tmp_path / "v1.2").mkdir()
+    assert replace(export, model=folder).file.name == "v1.2.tflite"
+    monkeypatch.chdir(folder)
+    assert replace(export, model=Path()).file.name == "v1.2.tflite"
 
 
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:

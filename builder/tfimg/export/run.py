@@ -100,7 +100,9 @@ class ExportRun:
     @property
     def file(self) -> Path:
         """The final name of the file."""
-        return self.output / f"{self.model.stem or 'model'}{ENDINGS[self.options.target]}"
+        model = self.model.absolute()  # the name of a link, and not that of its target
+        name = model.name if model.is_dir() else model.stem
+        return self.output / f"{name or 'model'}{ENDINGS[self.options.target]}"
 
     def check(self) -> None:
         """Raise `FileError` for a model or samples that are not there, `UsageError` if the final name is taken."""
