@@ -1,19 +1,23 @@
 """Inputs of a proof: made up with a seed, within the ranges that the model can take, or samples of the user."""
 
+import itertools
+import zipfile
+
 import numpy as np
 import tensorflow as tf
-from refusal import Refused
+from refusal import Refused, first_line
 
 SEED = 52
 MADE_UP = 4  # cases, alternately of one row and of three where the number of rows is free
 MIN_SAMPLES = 8  # distinct ones for int8: of two alike, ranges of activations say nothing
+DISTINCT = 0.01  # of the largest value: samples that differ by less than int8 can tell are alike
 LENGTHS = ((8, 5), (32, 32), (16, 16), (64, 64), (1, 1), (128, 128), (224, 224))
 """Sizes of all unknown dimensions but the first, tried in this order until the model takes them."""
 PASS_ON = {
-    "Cast", "Concat", "ConcatV2", "ExpandDims", "Identity", "IdentityN", "Pack", "PlaceholderWithDefault", "Reshape",
-    "Slice", "Split", "Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose", "Unpack",
+    "AddV2", "Cast", "Concat", "ConcatV2", "ExpandDims", "Identity", "IdentityN", "Pack", "PlaceholderWithDefault",
+    "Reshape", "SelectV2", "Slice", "Split", "Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose", "Unpack",
 }  # fmt: skip
-"""Operations whose output has values of their input."""
+"""Operations whose output has values of their input; Keras 3 adds the size of a table to indices below 0."""
 
 
 def find_ranges(function):
@@ -55,29 +59,42 @@ def make_cases(function, specs, module, path, run):
     """Return cases that the model takes, and its answers. Raises `Refused` if it takes none."""
     ranges, words = find_ranges(function), find_words(function, module, path)
     problem = None
-    for lengths in LENGTHS:
+    whole = {name: find_end(spec.dtype, ranges.get(name)) for name, spec in specs.items()}
+    ends = {name: end for name, end in whole.items() if end}
+    for lengths, most in itertools.product(LENGTHS, (2**31, 2)):
+        below = {name: min(end, most) for name, end in ends.items()}
         try:
             cases = [
                 make_case(
-                    specs, ranges, words, rows=1 + 2 * (number % 2), length=lengths[number // 2 % 2], seed=SEED + number
+                    specs, below, words, rows=1 + 2 * (number % 2), length=lengths[number // 2 % 2], seed=SEED + number
                 )
                 for number in range(MADE_UP)
             ]
             return cases, [run(function, case) for case in cases]
         except Exception as error:
             problem = problem or error
-        if all(
+        if most == 2 and all(
             None not in (spec.shape.as_list() if spec.shape.rank is not None else [None]) for spec in specs.values()
         ):
             break
     raise Refused(
-        f"The model itself takes no made-up inputs: {str(problem).splitlines()[0][:300]}",
+        f"The model itself takes no made-up inputs: {first_line(problem)}",
         "Give inputs that it takes with --samples FILE.npz.",
     )
 
 
-def make_case(specs, ranges, words, *, rows, length, seed):
-    """Return made-up values of all inputs, by name; all unknown dimensions but the first have one length."""
+def find_end(dtype, rows):
+    """Return the number below which made-up whole numbers are; None for other types. `rows`: of a table, if known."""
+    if rows is None:
+        return 256 if dtype == tf.uint8 else 10 if dtype.is_integer else None
+    return max(1, rows)
+
+
+def make_case(specs, below, words, *, rows, length, seed):
+    """Return made-up values of all inputs, by name; all unknown dimensions but the first have one length.
+
+    Inputs that `below` names are whole numbers from 0 on, below the one there.
+    """
     random = np.random.default_rng(seed)
     case = {}
     for name, spec in specs.items():
@@ -88,8 +105,8 @@ def make_case(specs, ranges, words, *, rows, length, seed):
             value = np.asarray(random.choice(np.asarray(words, object), shape), object)
         elif dtype == tf.bool:
             value = random.random(shape) < 0.5
-        elif name in ranges or dtype.is_integer:
-            value = random.integers(0, max(1, min(ranges.get(name, 10), 2**31 - 1)), shape)
+        elif name in below:
+            value = random.integers(0, below[name], shape)
         else:
             value = random.standard_normal(shape)
         case[name] = value if dtype == tf.string else np.asarray(value).astype(dtype.as_numpy_dtype)
@@ -125,13 +142,16 @@ def _string_constants(path):
             yield node.attr["value"].tensor
 
 
-def read_cases(path, specs, calibrates):
+def read_samples(path, specs, calibrates):
     """Return the cases of the proof and those for calibration of a user's samples. Raises `Refused`."""
+    write = "Write it with `numpy.savez(FILE, INPUT_NAME=array)`."
+    if not zipfile.is_zipfile(path):
+        raise Refused("--samples is no NPZ file.", write)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except Exception as error:
-        raise Refused(f"--samples cannot be read: {error}", "Write it with `numpy.savez`, without objects.") from None
+    except ValueError as error:  # objects
+        raise Refused(f"--samples cannot be read: {first_line(error)}", write) from None
     missing, unknown = sorted(specs.keys() - arrays.keys()), sorted(arrays.keys() - specs.keys())
     if missing or unknown:
         what = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has {', '.join(unknown)}"] * bool(unknown)
@@ -143,14 +163,33 @@ def read_cases(path, specs, calibrates):
     cases = [dict(zip(groups, values, strict=True)) for values in zip(*groups.values(), strict=False)]
     if not calibrates:
         return cases[:100], []
-    distinct = {b"".join(np.ascontiguousarray(value).tobytes() for value in case.values()) for case in cases}
-    if len(distinct) < MIN_SAMPLES:
+    distinct = count_distinct(cases)
+    if distinct < MIN_SAMPLES:
         raise Refused(
-            f"--samples has {len(cases)} samples, {len(distinct)} of them distinct: int8 needs {MIN_SAMPLES} at least.",
+            f"--samples has {len(cases)} samples, {distinct} of them distinct: int8 needs {MIN_SAMPLES} at least.",
             "Give some 100 samples that are spread as those of use.",
         )
     held = cases[3::4]  # every fourth, whatever the order
     return held[:100], [case for number, case in enumerate(cases) if number % 4 != 3]
+
+
+def count_distinct(cases):
+    """Return how many cases differ from each other, up to `MIN_SAMPLES`: numbers by a part of the largest."""
+    numbers = {name for name, value in cases[0].items() if value.dtype.kind in "fiu"}
+    least = {name: DISTINCT * max(np.abs(case[name]).max(initial=0) for case in cases) for name in numbers}
+    kept = []
+    for case in cases:
+        if all(any(_differ(case[name], one[name], least.get(name)) for name in case) for one in kept):
+            kept.append(case)
+        if len(kept) == MIN_SAMPLES:
+            break
+    return len(kept)
+
+
+def _differ(one, other, least):
+    if one.shape != other.shape or least is None:
+        return not np.array_equal(one, other)
+    return bool(np.abs(one.astype("float64") - other).max(initial=0) > least)
 
 
 def _split(name, values, spec):

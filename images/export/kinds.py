@@ -1,6 +1,7 @@
 """What a file or folder is: a SavedModel, a Keras model, a frozen graph, or nothing that can be exported."""
 
 import json
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def find_kind(path):  # noqa: C901 - one rule for each kind
         return "saved_model", path.parent
     with path.open("rb") as file:
         start = file.read(8)
+    if not start:
+        raise Refused("The file is empty.", "Copy it again, or save the model again.")
     if name.endswith((".index", ".ckpt")) or ".data-0000" in name:
         raise Refused("The file is part of a checkpoint: variables without the graph that uses them.", SAVE)
     if start == b"\x89HDF\r\n\x1a\n":
@@ -38,10 +41,17 @@ def find_kind(path):  # noqa: C901 - one rule for each kind
     if start[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
         names = zipfile.ZipFile(path).namelist()
         if "config.json" in names and "metadata.json" in names:
-            return "keras", path
+            return "keras", _named(path, ".keras")
+        if any(one.endswith("saved_model.pb") for one in names):
+            raise Refused("The file is an archive of a SavedModel.", "Unpack it, and name its folder.")
         raise Refused("The ZIP file has no config.json, so that it is no Keras model.", SAVE)
     if name.endswith((".pb", ".pbtxt")):
         return "graph", path
+    if name.endswith((".keras", ".h5", ".hdf5")):
+        raise Refused(
+            f"The name ends in {path.suffix}, and the file is no such model: it is damaged or cut off.",
+            "Copy it again, or save the model again.",
+        )
     raise Refused(
         f"{path.suffix or 'The file'} is no format of a model that can be read here: a SavedModel, .keras, .h5 or a "
         "frozen graph (.pb).",
@@ -52,10 +62,23 @@ def find_kind(path):  # noqa: C901 - one rule for each kind
 def _require_model(path):
     import h5py
 
-    with h5py.File(path, "r") as file:
-        if "model_config" not in file.attrs:
-            raise Refused("The file has weights without a model (no model_config).", SAVE)
-    return path
+    try:
+        with h5py.File(path, "r") as file:
+            has_model = "model_config" in file.attrs
+    except OSError as error:
+        raise Refused(f"The HDF5 file is damaged: {error}", "Copy it again, or save the model again.") from None
+    if not has_model:
+        raise Refused("The file has weights without a model (no model_config).", SAVE)
+    return _named(path, ".h5")
+
+
+def _named(path, ending):
+    """Return a path to the file with the ending by which Keras chooses how to read it."""
+    if path.name.lower().endswith((".hdf5", ending) if ending == ".h5" else ending):
+        return path
+    link = Path(tempfile.mkdtemp(), f"model{ending}")
+    link.symlink_to(path)
+    return link
 
 
 def keras_version(path, kind):

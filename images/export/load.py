@@ -3,7 +3,7 @@
 import re
 
 import tensorflow as tf
-from refusal import Refused
+from refusal import Refused, first_line
 
 KERAS_ALIASES = {"serve", "serving_default"}  # Keras 3's `model.export` writes one function under both names
 
@@ -13,7 +13,7 @@ def load_saved_model(path, wanted):
     try:
         loaded = tf.saved_model.load(str(path))
     except Exception as error:
-        raise _unreadable(error) from None
+        raise _unreadable(error, "Copy the whole folder again, with variables/ and assets/.") from None
     names = sorted(loaded.signatures)
     if not names:
         raise Refused(
@@ -49,6 +49,13 @@ def load_keras(path, version):
     except Exception as error:
         older = written and written < installed
         raise _unreadable(error, "Keras 2 wrote the file: use --tf 2.15." if older else None) from None
+    layers = getattr(model, "layers", ())
+    keeps = [one.name for one in layers if isinstance(one, tf.keras.layers.RNN) and one.stateful]
+    if keeps:
+        raise Refused(
+            f"{', '.join(keeps)}: the layer keeps a state from call to call (stateful=True).",
+            "Build the model with stateful=False, or make the state an input and an output.",
+        )
     try:
         is_plain = isinstance(model, tf.keras.Sequential)  # in Keras 3, one has no `input`
         structure = model.inputs[0] if is_plain else model.input
@@ -74,7 +81,15 @@ def load_keras(path, version):
     module = tf.Module()
     module.model = model
     module.words = _vocabularies(model)
-    return module, _trace(module, specs, call)
+    # Keras 3 does not track the states of random numbers, which layers such as RandomFlip read in inference too.
+    module.states = [one.value for one in model.variables if isinstance(one.value, tf.Variable)]
+    try:
+        return module, _trace(module, specs, call)
+    except Exception as error:
+        raise Refused(
+            f"TensorFlow {tf.__version__} cannot run the model: {first_line(error)}",
+            "Change the model, and save it again.",
+        ) from None
 
 
 def load_graph(path):
@@ -88,8 +103,9 @@ def load_graph(path):
         else:
             graph.ParseFromString(path.read_bytes())
     except Exception as error:
-        raise Refused(f"The file is no graph: {_first_line(error)}", "Give a GraphDef, or a SavedModel.") from None
-    variables = [n.name for n in graph.node if n.op in ("Variable", "VariableV2", "VarHandleOp", "VarIsInitializedOp")]
+        raise Refused(f"The file is no graph: {first_line(error)}", "Give a GraphDef, or a SavedModel.") from None
+    kinds = ("Variable", "VariableV2", "VarHandleOp", "VarIsInitializedOp", "ReadVariableOp")
+    variables = [node.name for node in graph.node if node.op in kinds]
     if variables:
         raise Refused(
             f"The graph is not frozen: {variables[0]} is a variable, whose value is elsewhere.",
@@ -162,13 +178,10 @@ def _keras_version():
     return getattr(tf.keras, "__version__", None) or __import__("keras").__version__
 
 
-def _first_line(error):
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[0][:300]
-
-
 def _unreadable(error, step=None):
     return Refused(
-        f"TensorFlow {tf.__version__} cannot read the model: {type(error).__name__}: {_first_line(error)}",
-        step or "Use the release that wrote it; custom layers have to go into a SavedModel.",
+        f"TensorFlow {tf.__version__} cannot read the model: {type(error).__name__}: {first_line(error)}",
+        step
+        or "Use the release that wrote it. If it has layers of your own, whose code is in no such file: write it "
+        "with `model.export(FOLDER)`, and export that folder.",
     )

@@ -6,7 +6,8 @@ with those of the original.
 
 import numpy as np
 import tensorflow as tf
-from inputs import make_cases, read_cases
+from cases import write_cases
+from inputs import make_cases, read_samples
 from kinds import find_kind, keras_version
 from load import load_graph, load_keras, load_saved_model
 from refusal import Refused
@@ -32,8 +33,15 @@ def read(request, folder):
     odd += [name for name, spec in outputs.items() if not isinstance(spec, (tf.TensorSpec, tf.Tensor))]
     if odd:
         raise Refused(f"{', '.join(odd)}: ragged and sparse tensors have no counterpart.", "Use dense tensors there.")
+    operations = [one for graph in all_graphs(function.graph) for one in graph.get_operations()]
+    of_python = [one.name for one in operations if one.type in ("PyFunc", "PyFuncStateless", "EagerPyFunc")]
+    if of_python:
+        raise Refused(
+            f"The model calls Python code in {of_python[0]}, which no file of a model holds.",
+            "Write it with TensorFlow's operations, without `tf.py_function` and `tf.numpy_function`.",
+        )
     if samples := request.get("samples"):
-        cases, calibration = read_cases(samples, specs, request.get("quantize") == "int8")
+        cases, calibration = read_samples(samples, specs, request.get("quantize") == "int8")
         answers = [run(function, case) for case in cases]
     else:
         calibration = []
@@ -47,22 +55,19 @@ def read(request, folder):
                 "random numbers or a state that it keeps.",
                 "Export a signature without them.",
             )
-    write(folder / "inputs.npz", cases)
-    write(folder / "reference.npz", answers)
-    write(folder / "calibration.npz", calibration)
+    write_cases(folder / "inputs.npz", cases)
+    write_cases(folder / "reference.npz", answers)
+    write_cases(folder / "calibration.npz", calibration)
     tf.saved_model.save(module, str(folder / "normal"), signatures={"serving_default": function})
-    halves = any(
-        tensor.dtype in (tf.float16, tf.bfloat16)
-        for graph in all_graphs(function.graph)
-        for operation in graph.get_operations()
-        for tensor in operation.outputs
-    )
+    halves = any(tensor.dtype in (tf.float16, tf.bfloat16) for one in operations for tensor in one.outputs)
+    of_batch = [one.name for one in operations if "FusedBatchNorm" in one.type and one.node_def.attr["is_training"].b]
     return {
         "kind": kind,
         "keras": version,
         "tensorflow": tf.__version__,
         "signature": getattr(module, "signature_name", None),
         "half_precision": halves,
+        "batch_statistics": of_batch,
         "cases": len(cases),
         "calibration_samples": len(calibration),
         "inputs": {name: describe(spec) for name, spec in specs.items()},
@@ -101,21 +106,3 @@ def same(one, other):
     if one.shape != other.shape or one.dtype.kind in "OSU":
         return one.shape == other.shape and bool(np.all(one == other))
     return bool(np.allclose(one.astype("complex128"), other.astype("complex128"), rtol=1e-3, atol=1e-5, equal_nan=True))
-
-
-def write(path, cases):
-    """Write arrays of cases as `NUMBER/NAME`."""
-    arrays = {f"{number}/{name}": value for number, case in enumerate(cases) for name, value in case.items()}
-    with path.open("wb") as file:
-        np.savez(file, **{name: to_bytes(value) for name, value in arrays.items()})
-
-
-def to_bytes(value):
-    """Return an array that NumPy writes without pickle: strings as bytes of one length."""
-    return (
-        value.astype("S")
-        if value.dtype.kind in "OU"
-        else value.astype("float32")
-        if value.dtype.name == "bfloat16"
-        else value
-    )

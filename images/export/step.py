@@ -15,8 +15,8 @@ def main(step, request, folder):
     module = importlib.import_module(step if step in ("read", "compare") else "targets")
     try:
         found = getattr(module, step)(json.loads(Path(request).read_text()), Path(folder))
-    except OSError as error:
-        step_to_take = "Give the image's user the right to read the model, its folders and --samples."
+    except PermissionError as error:
+        step_to_take = "Let others read the model and --samples: `chmod -R a+rX`."
         found = {"outcome": "refused", "reason": f"A file cannot be read: {error}", "next_step": step_to_take}
     except Refused as refused:
         found = {"outcome": refused.outcome, "reason": str(refused), "next_step": refused.next_step}

@@ -2,11 +2,15 @@
 
 import re
 
-import numpy as np
+from cases import read_cases
 from refusal import Refused
 
 SIGNATURE = "serving_default"
 FILE = "model.tflite"
+IN_NO_FORMAT = r"String|Regex|Lookup|HashTable|Ragged|Eig|Svd|Cholesky|Random"
+"""Operations that tf2onnx does not have either."""
+TYPES = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
+"""Types of numbers that few operations of LiteRT take, as MLIR names them."""
 
 
 def convert(request, folder):
@@ -31,16 +35,6 @@ def convert(request, folder):
     return {"file": FILE, "converter": f"tf.lite of TensorFlow {tf.__version__}"}
 
 
-def read_cases(path):
-    """Yield the cases of a file, as arrays by name."""
-    cases = {}
-    with np.load(path, allow_pickle=False) as file:
-        for key in file.files:
-            number, _, name = key.partition("/")
-            cases.setdefault(number, {})[name] = file[key]
-    yield from cases.values()
-
-
 def _refusal(error):
     text = str(error)
     where = dict.fromkeys(
@@ -52,14 +46,22 @@ def _refusal(error):
         ops = list(where)
         step = "Replace these operations, or export with --to onnx."
         if "tf.TensorListReserve" in text:  # an LSTM or GRU of any number of rows
-            step = "Use --to onnx; or TensorFlow 2.21 and a fixed batch, as `Input(shape, batch_size=1)` makes it."
+            step = "Use --to onnx; or a fixed batch, as `Input(shape, batch_size=1)` makes it."
+        elif any(re.search(IN_NO_FORMAT, one) for one in ops):
+            step = "Do what they do before or after the model, in the program that calls it."
+        elif any("FusedBatchNorm" in one for one in ops):
+            step = "Export a function that calls the model with training=False."
+        types = sorted({TYPES[one] for one in re.findall(r"tensor<(?:[^<>]*x)?(f16|f64|bf16)>", text)})
+        if types:
+            step = "Let the model compute in float32, or try --to onnx."
+        in_type = f" in {' or '.join(types)}" if types else ""
         return Refused(
-            f"LiteRT does not have: {'; '.join(ops[:10])}{' and more' if len(ops) > 10 else ''}.",
+            f"LiteRT does not have{in_type}: {'; '.join(ops[:10])}{' and more' if len(ops) > 10 else ''}.",
             step,
             operations=ops,
         )
     lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    return Refused(f"tf.lite cannot convert the model: {lines[0][:400]}", "Export with --to onnx, or change the model.")
+    return Refused(f"tf.lite cannot convert the model: {lines[0][:400]}", "Change the model, or try --to onnx.")
 
 
 def _layer(place):

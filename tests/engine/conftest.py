@@ -159,11 +159,12 @@ def tpu(engine: DockerEngine) -> Built:
     return _built("2.20.0-tpu-py3.11", "--tf", "2.20", "--device", "tpu", "--level", "linked")
 
 
-def build_release(tensorflow: str) -> Built:
+def build_release(tensorflow: str, variant: str | None = None) -> Built:
     """Build the CPU image of a release with its default Python."""
     project = Project(services=Services(environ=os.environ))
     spec = project.resolve(Request(tensorflow=tensorflow, device="cpu")).spec
-    return _built(spec.identifier, "--tf", tensorflow, "--python", spec.python)
+    request = ("--tf", tensorflow, "--python", spec.python, *(("--variant", variant) if variant else ()))
+    return _built(f"{spec.identifier}-{variant}" if variant else spec.identifier, *request)
 
 
 def _built_in_turn(device: Device, *options: str) -> Built:

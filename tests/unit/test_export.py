@@ -1,8 +1,12 @@
 """`tfimg export`: which image has a way, refusals with the nearest that works, the verdict on answers, the report."""
 
+import fcntl
 import json
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ from tfimg.export.run import (
     ExportRun,
     find_written,
     hash_model,
+    open_staging,
     plan_container,
     write_export_reports,
 )
@@ -24,9 +29,11 @@ from tfimg.matrix.spec import expand_matrix
 PROGRAM = Path(__file__).parents[2] / "images/export"
 sys.path.append(str(PROGRAM))
 
-from compare import judge  # noqa: E402 - of the program in images
+from cases import read_cases, write_cases  # noqa: E402 - of the program in images
+from compare import BOUNDS, MEAN_BOUNDS, judge  # noqa: E402
 from kinds import find_kind  # noqa: E402
-from refusal import Refused  # noqa: E402
+from refusal import Refused, first_line  # noqa: E402
+from target_onnx import _decode  # noqa: E402
 
 
 def test_every_format_with_a_release_has_a_program_and_a_variant(matrix: Matrix) -> None:
@@ -44,7 +51,7 @@ def test_every_format_with_a_release_has_a_program_and_a_variant(matrix: Matrix)
         (ExportOptions(target="openvino"), "2.15", ResolutionError, "Use --to litert or onnx"),
         (ExportOptions(target="litert"), "2.12", ResolutionError, "--tf 2.15"),
         (ExportOptions(target="onnx"), "2.20", ResolutionError, "--tf 2.21"),
-        (ExportOptions(target="onnx", quantize="int8", has_samples=True), None, UsageError, "--to litert"),
+        (ExportOptions(target="onnx", quantize="int8"), None, UsageError, "--samples"),
         (ExportOptions(target="litert", quantize="int8"), None, UsageError, "--samples"),
         (ExportOptions(target="litert", opset=13), None, UsageError, "--opset is of ONNX"),
     ],
@@ -86,14 +93,66 @@ def test_a_missing_output_is_a_problem() -> None:
     assert judge([(np.ones(1), None)], 1.0)["problem"] == "the target has no such output"
 
 
+@pytest.mark.parametrize(
+    ("gaps", "problem"),
+    [
+        ([0.09] + [0.001] * 99, None),  # one answer beyond the samples' range
+        ([0.11] + [0.0] * 99, "0.11 of the largest answer"),
+        ([0.03] * 100, "0.03 of the largest answer in the mean"),
+    ],
+)
+def test_int8_is_bound_in_the_mean_and_for_each_answer(gaps: list[float], problem: str | None) -> None:
+    wanted = np.linspace(0, 1, 100)
+    result = judge([(wanted, wanted + gaps)], BOUNDS["int8"], MEAN_BOUNDS["int8"])
+    assert (problem or "") in (result["problem"] or ""), result
+    assert bool(result["problem"]) == bool(problem)
+
+
+def test_without_quantization_a_small_case_is_not_excused_by_a_large_one() -> None:
+    large, small = np.asarray([1e6]), np.asarray([1.0])
+    assert judge([(large, large), (small, small + 0.1)], BOUNDS[None])["problem"]
+
+
+def test_texts_reach_onnxruntime_as_they_are(tmp_path: Path) -> None:
+    words = np.asarray([["red", "süß"], ["", "日本"]], object)
+    write_cases(tmp_path / "cases.npz", [{"word": words, "number": np.ones(2)}])
+    (case,) = read_cases(tmp_path / "cases.npz")
+    assert case["word"].tolist() == [[one.encode() for one in row] for row in words]
+    assert _decode(case["word"]).tolist() == words.tolist()
+    assert _decode(case["number"]) is case["number"]
+
+
+def test_the_line_of_an_error_says_something() -> None:
+    graph = "Graph execution error:\n\nDetected at node X\n<stack traces unavailable>\nindices[0] = 9 is not in [0, 5)"
+    assert first_line(ValueError(graph)) == "indices[0] = 9 is not in [0, 5)"
+    keras = 'in user code:\n\n    File "x.py", line 1\n        y()\n\n    ValueError: \x1b[1mno scope name\x1b[0m\n'
+    assert first_line(ValueError(keras)) == "no scope name"
+    assert first_line(ValueError()) == "ValueError"
+
+
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt/checkpoint").touch()
     (tmp_path / "x.onnx").write_bytes(b"12345678")
     (tmp_path / "empty").mkdir()
-    for name, says in (("ckpt", "checkpoints"), ("x.onnx", "no format"), ("empty", "no saved_model.pb")):
+    (tmp_path / "empty.keras").touch()
+    (tmp_path / "text.keras").write_text("no model")
+    with ZipFile(tmp_path / "model.zip", "w") as archive:
+        archive.writestr("model/saved_model.pb", "")
+    for name, says in (
+        ("ckpt", "checkpoints"), ("x.onnx", "no format"), ("empty", "no saved_model.pb"), ("empty.keras", "is empty"),
+        ("text.keras", "damaged or cut off"), ("model.zip", "archive of a SavedModel"),
+    ):  # fmt: skip
         with pytest.raises(Refused, match=says):
             find_kind(tmp_path / name)
+
+
+def test_a_keras_model_of_another_name_is_read(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "model.zip", "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("metadata.json", "{}")
+    kind, path = find_kind(tmp_path / "model.zip")
+    assert (kind, path.suffix, path.resolve()) == ("keras", ".keras", tmp_path / "model.zip")
 
 
 def export_run(folder: Path) -> ExportRun:
@@ -111,6 +170,28 @@ def test_the_container_may_write_to_one_folder(tmp_path: Path) -> None:
     assert [word.partition("target=")[2] for word in argv.split() if "target=" in word and "readonly" not in word] == [
         "/export"
     ]
+
+
+def test_what_killed_runs_left_is_removed_unless_another_run_is_there(tmp_path: Path) -> None:
+    (left := tmp_path / ".tfimg-export-left").mkdir()
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_SH)
+    with open_staging(tmp_path) as staging:
+        assert left.exists()
+        assert staging.exists()
+    os.close(other)
+    with open_staging(tmp_path):
+        assert not left.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_has_the_name_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = export_run(tmp_path)
+    assert export.file.name == "model.tflite"
+    (folder := tmp_path / "v1.2").mkdir()
+    assert replace(export, model=folder).file.name == "v1.2.tflite"
+    monkeypatch.chdir(folder)
+    assert replace(export, model=Path()).file.name == "v1.2.tflite"
 
 
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tfimg.recipe.support import (
     Support,
     TpuSupport,
     describe_proven_bases,
+    list_exporters,
     list_notes,
     render_markdown,
     summarize_support,
@@ -196,3 +197,14 @@ def test_the_kinds_of_bases_are_named_with_their_pythons(specs: Sequence[ImageSp
     assert describe_proven_bases(summarize_support(matrix, specs, official)) == (
         "Proven on official images for Python 3.9, 3.10, 3.12."
     )
+
+
+def test_each_format_of_an_export_has_its_releases_or_the_reason(matrix: Matrix, small: Matrix) -> None:
+    lines = list_exporters(matrix)
+    assert [line.split(":")[0] for line in lines] == [f"tfimg export --to {name}" for name in matrix.exporters]
+    for line, exporter in zip(lines, matrix.exporters.values(), strict=True):
+        assert exporter.otherwise in line
+        assert [
+            minor for minor in ("2.15", "2.18", "2.20", "2.21") if f" {minor}" in line.split("; no other")[0]
+        ] == list(exporter.releases)
+    assert list_exporters(small) == ()

@@ -45,18 +45,19 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float | None = None,
-    stdin: bytes = b"",
+    stdin: bytes | int = b"",
 ) -> str:
-    """Run a program and return its output; undecodable bytes are replaced.
+    """Run a program and return its output; undecodable bytes are replaced. `stdin` may be an open file's descriptor.
 
     Raises `CommandFailed` for a status other than 0, `FileNotFoundError` if it does not exist, and `TimeoutError` with
     a message after `timeout` seconds.
     """
-    source = subprocess.PIPE if stdin else subprocess.DEVNULL
+    given, source = (None, stdin) if isinstance(stdin, int) else (stdin or None, subprocess.DEVNULL)
+    source = subprocess.PIPE if given else source
     child = _start(argv, env=env, cwd=cwd, stdin=source, stdout=subprocess.PIPE)
     try:
         with on_cancel(lambda: stop_process(child)):
-            stdout, stderr = child.communicate(stdin or None, timeout=timeout)
+            stdout, stderr = child.communicate(given, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"`{argv[0]}` did not end within {timeout:g} seconds.") from None
     finally:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +22,12 @@ from tfimg.core.process import CommandFailed, clean_up, last_line, run
 from tfimg.core.text import make_html_environment
 from tfimg.engine.interface import DeviceSupport
 from tfimg.export.ways import ENDINGS, ExportOptions
-from tfimg.host.run import IMAGE_USER, choose_owner
+from tfimg.host.run import IMAGE_USER, choose_owner, missing_client
 
 SECONDS = 3600.0  # of all steps together
 MEMORY = "8g"  # of the container: an estimate
 PROCESSES = 4096  # TensorFlow has a few threads for each core of the machine
+STAGING = ".tfimg-export-"
 PROGRAM, MODEL, SAMPLES, WORK = "/opt/tfimg-export", "/model", "/samples.npz", "/export"
 
 
@@ -37,10 +39,14 @@ class Tensor(documents.Document):
 
 
 class Difference(documents.Document):
-    """How far an output is from the original: absolute, and divided by the largest answer; `problem` if too far."""
+    """How far an output is from the original at most: absolute, and divided by the largest answer.
+
+    `mean` is the root mean square, divided by the largest answer. `problem` says what is too far.
+    """
 
     absolute: float
     relative: float
+    mean: float | None = None
     problem: str | None = None
 
 
@@ -70,6 +76,7 @@ class ExportReport(documents.Document):
     opset: int | None = None
     signature: str | None = None
     half_precision: bool | None = None
+    batch_statistics: list[str] = Field(default_factory=list)
     cases: int | None = None
     calibration_samples: int | None = None
     inputs: dict[str, Tensor] = Field(default_factory=dict)
@@ -93,7 +100,9 @@ class ExportRun:
     @property
     def file(self) -> Path:
         """The final name of the file."""
-        return self.output / f"{self.model.stem or 'model'}{ENDINGS[self.options.target]}"
+        model = self.model.absolute()  # the name of a link, and not that of its target
+        name = model.name if model.is_dir() else model.stem
+        return self.output / f"{name or 'model'}{ENDINGS[self.options.target]}"
 
     def check(self) -> None:
         """Raise `FileError` for a model or samples that are not there, `UsageError` if the final name is taken."""
@@ -114,34 +123,59 @@ def run_export(export: ExportRun, toolkit: DeviceSupport, *, env: Mapping[str, s
     """
     export.check()
     try:
-        export.output.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".tfimg-export-", dir=export.output))
+        with open_staging(export.output) as staging:
+            return _run_steps(export, staging, toolkit, env, container)
     except OSError as error:
         raise FileError(
-            f"{export.output} cannot be written: {error.strerror}.", next_step="Name another folder with --output."
+            f"{error.filename or export.output} cannot be read or written: {error.strerror or error}.",
+            next_step="Give the right to it, or make room, or name another folder with --output.",
         ) from None
+
+
+@contextmanager
+def open_staging(output: Path) -> Iterator[Path]:
+    """Make a folder for the container; remove it at the end, and those of runs that were killed."""
+    output.mkdir(parents=True, exist_ok=True)
+    held = os.open(output, os.O_RDONLY)
     try:
-        request = {
-            "model": f"{MODEL}/{export.model.name}" if export.model.is_file() else MODEL,
-            "target": export.options.target,
-            "quantize": export.options.quantize,
-            "signature": export.options.signature,
-            "opset": export.options.opset,
-            "samples": SAMPLES if export.samples else None,
-        }
-        (staging / "request.json").write_text(json.dumps(request))
-        if os.geteuid() == 0 and not toolkit.rootless:
-            os.chown(staging, IMAGE_USER, IMAGE_USER)
-        argv = plan_container(export, staging, toolkit, container)
-        found = _read(_start(argv, env, container))
-        report = _make_report(export, found, staging)
-        write_export_reports(report, export.file)
-        if report.outcome == "exported" and report.file:
-            with tempfile.TemporaryDirectory(prefix=".tfimg-export-", dir=export.output) as private:
-                shutil.copyfile(find_written(found, staging), Path(private, "model")).replace(export.file)
-        return report
+        # Each run holds the folder with a shared lock, which the kernel releases when the run is killed.
+        with suppress(OSError):  # another run holds it, or a file system without locks
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in output.glob(f"{STAGING}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_SH)
+        staging = Path(tempfile.mkdtemp(prefix=STAGING, dir=output))
+        try:
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        os.close(held)
+
+
+def _run_steps(
+    export: ExportRun, staging: Path, toolkit: DeviceSupport, env: Mapping[str, str], container: str
+) -> ExportReport:
+    request = {
+        "model": f"{MODEL}/{export.model.name}" if export.model.is_file() else MODEL,
+        "target": export.options.target,
+        "quantize": export.options.quantize,
+        "signature": export.options.signature,
+        "opset": export.options.opset,
+        "samples": SAMPLES if export.samples else None,
+    }
+    (staging / "request.json").write_text(json.dumps(request))
+    if os.geteuid() == 0 and not toolkit.rootless:
+        os.chown(staging, IMAGE_USER, IMAGE_USER)
+    argv = plan_container(export, staging, toolkit, container)
+    found = _read(_start(argv, env, container))
+    report = _make_report(export, found, staging)
+    write_export_reports(report, export.file)
+    if report.outcome == "exported" and report.file:
+        with tempfile.TemporaryDirectory(prefix=STAGING, dir=export.output) as private:
+            shutil.copyfile(find_written(found, staging), Path(private, "model")).replace(export.file)
+    return report
 
 
 def plan_container(export: ExportRun, staging: Path, toolkit: DeviceSupport, container: str) -> Sequence[str]:
@@ -158,7 +192,7 @@ def plan_container(export: ExportRun, staging: Path, toolkit: DeviceSupport, con
         volumes += ["--mount", value]
     return (
         *(["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]),
-        *("run", "--rm", "--name", container, "--network", "none", "--read-only"),
+        *("run", "--rm", "--interactive", "--name", container, "--network", "none", "--read-only"),
         *(
             "--tmpfs",
             "/tmp:rw,mode=1777",  # noqa: S108 - of the container
@@ -179,13 +213,17 @@ def _start(argv: Sequence[str], env: Mapping[str, str], container: str) -> str:
         with suppress(CommandFailed, FileNotFoundError):
             run([*argv[: argv.index("run")], "rm", "--force", container], env=env)
 
+    # The container ends when its standard input does: at the end of this process, also of one that was killed.
+    read, write = os.pipe()
     try:
-        return run(argv, env=env, timeout=SECONDS)
+        return run(argv, env=env, timeout=SECONDS, stdin=read)
     except TimeoutError:
         clean_up(remove)
         raise ValidationCrashed(
             f"The export did not end within {SECONDS:.0f} s.", next_step="Export a smaller model, or its parts."
         ) from None
+    except FileNotFoundError:
+        raise missing_client(argv) from None
     except CommandFailed as failed:
         reason = last_line(failed.stderr) or f"status {failed.returncode}"
         raise EngineError(
@@ -195,6 +233,9 @@ def _start(argv: Sequence[str], env: Mapping[str, str], container: str) -> str:
     except KeyboardInterrupt:
         clean_up(remove)
         raise
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 def _read(output: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tfimg.matrix.schema import Exporter
 from tfimg.matrix.spec import ImageSpec
 
 Quantization = Literal["dynamic", "float16", "int8"]
-QUANTIZING = ("litert",)
+QUANTIZING = ("litert", "onnx")
 """Formats that can be quantized here."""
 
 ENDINGS = {"litert": ".tflite", "onnx": ".onnx"}

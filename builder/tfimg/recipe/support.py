@@ -23,7 +23,17 @@ from tfimg.core.text import make_html_environment
 from tfimg.matrix.devices import DEVICES, Device
 from tfimg.matrix.gpus import ExecutionMode, find_execution_mode, parse_capability
 from tfimg.matrix.load import dump_facts
-from tfimg.matrix.schema import PLATFORMS, Constraint, Gpu, Matrix, Platform, Row, check_repository_name, minor_version
+from tfimg.matrix.schema import (
+    PLATFORMS,
+    Constraint,
+    Exporter,
+    Gpu,
+    Matrix,
+    Platform,
+    Row,
+    check_repository_name,
+    minor_version,
+)
 from tfimg.matrix.spec import ImageSpec, list_libraries
 from tfimg.recipe.labels import BASE_KINDS, DECLARED, BaseKind, Status, describe_matrix_image
 
@@ -438,6 +448,20 @@ def list_notes(rows: Sequence[Support]) -> tuple[str, ...]:
     return tuple(f"{', '.join(subjects)}: {text}" for text, subjects in notes.items())
 
 
+def list_exporters(matrix: Matrix) -> tuple[str, ...]:
+    """Return a line for each format of `tfimg export`: its variant, the releases with a way, why others have none."""
+    return tuple(f"tfimg export --to {name}: {describe_exporter(one)}" for name, one in matrix.exporters.items())
+
+
+def describe_exporter(exporter: Exporter) -> str:
+    """Return the releases that export to a format, with what is known of them, and the reason where there is no way."""
+    if not exporter.releases:
+        return f"no release: {exporter.otherwise}"
+    runs = groupby(exporter.releases.items(), key=lambda release: release[1])
+    ways = "; ".join(f"TensorFlow {', '.join(minor for minor, _ in run)} {known}" for known, run in runs)
+    return f"variant {exporter.variant}: {ways}; no other release: {exporter.otherwise}"
+
+
 def make_issue_url(issue: str) -> str:
     """Return the address of an upstream report: `owner/repository#number`."""
     repository, _, number = issue.partition("#")
@@ -479,7 +503,10 @@ def make_matrix_document(
         "images": [
             describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs
         ],
-        **{name: facts[name] for name in ("end_of_life", "left_out", "gpus", "gpu_drivers", "arm64_gpus", "ptx")},
+        **{
+            name: facts[name]
+            for name in ("end_of_life", "left_out", "gpus", "gpu_drivers", "arm64_gpus", "ptx", "exporters")
+        },
     }
 
 
@@ -507,7 +534,7 @@ def render_matrix(
         "capability": format_capability,
         "range": format_range,
     }
-    for function in (format_span, format_pythons, describe_proven_pythons, format_bounds):
+    for function in (format_span, format_pythons, describe_proven_pythons, format_bounds, describe_exporter):
         environment.globals[function.__name__] = function
     images = [describe_matrix_image(spec, repository=repository, status=statuses[spec.identifier]) for spec in specs]
 

@@ -14,6 +14,7 @@ from tfimg.cli.output.streams import fold
 from tfimg.cli.output.tables import COLOURS, Table, print_table
 from tfimg.core.errors import UsageError
 from tfimg.core.files import write_atomically
+from tfimg.project.project import Project
 from tfimg.recipe import support
 
 FORMS = {".json": "json", ".html": "html", ".md": "markdown"}
@@ -48,12 +49,12 @@ class ShowMatrix(Command, RepositoryOptions):
         elif form == "markdown":
             text = support.render_markdown(project.support)
         elif self.output is not None:
-            notes = "".join(f"{note}\n" for note in support.list_notes(project.support))
+            notes = "".join(f"{note}\n" for note in self._list_notes(project))
             text = f"{_support_table(project.support, support.FULL_COLUMNS).render()}\n{notes}"
         else:
             print_support(project.support)
             print()
-            for note in support.list_notes(project.support):
+            for note in self._list_notes(project):
                 print(fold(note) if sys.stdout.isatty() else note)
             return 0
         if self.output is None:
@@ -62,6 +63,9 @@ class ShowMatrix(Command, RepositoryOptions):
             write_atomically(Path(self.output), text)
             context.say(f"wrote {self.output}")
         return 0
+
+    def _list_notes(self, project: Project) -> tuple[str, ...]:
+        return support.list_notes(project.support) + support.list_exporters(project.matrix)
 
 
 def print_support(rows: Sequence[support.Support]) -> None:

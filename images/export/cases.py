@@ -1,0 +1,30 @@
+"""Files of cases, between the steps: arrays by name for each run of the model, as `NUMBER/NAME` in an NPZ file."""
+
+import numpy as np
+
+
+def write_cases(path, cases):
+    """Write arrays of cases, without pickle: texts as UTF-8 of one length, bfloat16 as float32."""
+    arrays = {f"{number}/{name}": value for number, case in enumerate(cases) for name, value in case.items()}
+    with path.open("wb") as file:
+        np.savez(file, **{name: to_plain(value) for name, value in arrays.items()})
+
+
+def read_cases(path):
+    """Return the cases of a file in their order, with texts as objects of bytes."""
+    cases = {}
+    with np.load(path, allow_pickle=False) as file:
+        for key in file.files:
+            number, _, name = key.partition("/")
+            value = file[key]
+            cases.setdefault(number, {})[name] = value.astype(object) if value.dtype.kind == "S" else value
+    return list(cases.values())
+
+
+def to_plain(value):
+    """Return an array of a type that NumPy writes without pickle."""
+    value = np.asarray(value)
+    if value.dtype.kind in "OU":
+        texts = [one if isinstance(one, bytes) else str(one).encode() for one in value.ravel().tolist()]
+        return np.asarray(texts, "S").reshape(value.shape)
+    return value.astype("float32") if value.dtype.name == "bfloat16" else value

@@ -1,0 +1,181 @@
+"""Make models and export them, inside an exporter image: `python export_models.py TARGET [PATTERN]`.
+
+Prints a JSON object for each model: its name, and what the export came to. TensorFlow is imported once, and each step
+is a fork, as a process of its own for each of a hundred steps would import it for minutes.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="-1")
+sys.path[:0] = ["/opt/tfimg-export"]
+
+import numpy as np  # noqa: E402 - below the variables that TensorFlow reads
+import step  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+STEPS = ("read", "convert", "answer", "compare")
+keras, layers = tf.keras, tf.keras.layers
+RANDOM = np.random.default_rng(7)
+WORDS = ["red", "green", "süß", "yellow"]
+
+
+def mnist(*, is_sequential):
+    parts = [layers.Conv2D(8, 3, activation="relu"), layers.MaxPooling2D(), layers.Flatten(), layers.Dense(10)]
+    if is_sequential:
+        return keras.Sequential([keras.Input((28, 28, 1), name="image"), *parts])
+    given = found = keras.Input((28, 28, 1), name="image")
+    for part in parts:
+        found = part(found)
+    return keras.Model(given, found)
+
+
+def mobilenet():
+    """Return blocks of MobileNetV2, with statistics of batches as training leaves them."""
+    given = keras.Input((32, 32, 3), name="image")
+    found = layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False)(given)
+    for filters in (8, 16):
+        part = layers.Conv2D(24, 1, use_bias=False)(found)
+        part = layers.ReLU(6.0)(layers.BatchNormalization()(part))
+        part = layers.DepthwiseConv2D(3, padding="same", use_bias=False)(part)
+        part = layers.ReLU(6.0)(layers.BatchNormalization()(part))
+        part = layers.BatchNormalization()(layers.Conv2D(filters, 1, use_bias=False)(part))
+        found = layers.Add()([found, part]) if filters == 8 else part
+    model = keras.Model(given, layers.Dense(10)(layers.GlobalAveragePooling2D()(found)))
+    for one in model.layers:
+        if isinstance(one, layers.BatchNormalization):
+            shape = one.get_weights()[0].shape
+            one.set_weights([RANDOM.uniform(0.5, 1.5, shape) for _ in range(4)])
+    return model
+
+
+def lstm(batch):
+    given = keras.Input((12, 6), batch_size=batch, name="x")
+    return keras.Model(given, layers.Dense(3)(layers.LSTM(16)(given)))
+
+
+def embedding(*, of_words):
+    given = keras.Input((1,), dtype="string" if of_words else "int32", name="word")
+    ids = layers.StringLookup(vocabulary=WORDS)(given) if of_words else given
+    found = layers.Flatten()(layers.Embedding(len(WORDS) + 1, 4)(ids))
+    return keras.Model(given, [layers.Dense(2, name="score")(found), *([ids] if of_words else [])])
+
+
+def two_inputs():
+    """Return a model whose inputs and outputs are not in the order of their names."""
+    last, first = keras.Input((4,), name="zeta"), keras.Input((3,), name="alpha")
+    both = layers.Concatenate()([last, first])
+    return keras.Model([last, first], [layers.Dense(2, name="second")(both), layers.Dense(2, name="first")(both)])
+
+
+def any_length():
+    given = keras.Input((None, 16), name="x")
+    return keras.Model(given, layers.LayerNormalization()(given + layers.MultiHeadAttention(2, 8)(given, given)))
+
+
+class Functions(tf.Module):
+    """Signatures that are no Keras model's."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = tf.Variable(RANDOM.normal(size=(4, 3)).astype("float32"))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32, "x"), tf.TensorSpec((), tf.float32, "scale")])
+    def predict(self, x, scale):
+        scores = tf.matmul(x, self.weights) * scale
+        return {"scores": scores, "best": tf.argmax(scores, 1), "above": scores > 0}
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.int64, "n")])
+    def count(self, n):
+        return {"count": n * tf.constant(10**10, tf.int64)}
+
+    @tf.function(input_signature=[tf.TensorSpec((3, 3), tf.float32, "x")])
+    def eigenvalues(self, x):
+        return {"values": tf.linalg.eigvalsh(x + tf.transpose(x))}
+
+
+def make_models(folder):
+    """Write the models; yield name and request of each."""
+    kept = {
+        "cnn": mnist(is_sequential=False),
+        "cnn-sequential": mnist(is_sequential=True),
+        "mobilenet": mobilenet(),
+        "lstm": lstm(None),
+        "lstm-one-row": lstm(1),
+        "embedding": embedding(of_words=False),
+        "words": embedding(of_words=True),
+        "two-inputs": two_inputs(),
+        "any-length": any_length(),
+    }
+    for name, model in kept.items():
+        model.save(folder / f"{name}.keras")
+        yield name, {"model": f"{folder}/{name}.keras"}
+    kept["cnn"].save(folder / "cnn.h5")
+    yield "cnn-h5", {"model": f"{folder}/cnn.h5"}
+    tf.saved_model.save(kept["cnn"], f"{folder}/saved")
+    yield "cnn-saved", {"model": f"{folder}/saved"}
+    samples = RANDOM.random((100, 28, 28, 1)).astype("float32")
+    np.savez(folder / "good.npz", image=samples)
+    # Every fourth is held back from calibration, which sees darkness alone.
+    np.savez(folder / "dark.npz", image=samples * np.where(np.arange(100) % 4 == 3, 1, 1e-3)[:, None, None, None])
+    for quantize in ("dynamic", "float16"):
+        yield f"cnn-{quantize}", {"model": f"{folder}/cnn.keras", "quantize": quantize}
+    for name in ("good", "dark"):
+        request = {"model": f"{folder}/cnn.keras", "quantize": "int8", "samples": f"{folder}/{name}.npz"}
+        yield f"cnn-int8-{name}", request
+    module = Functions()
+    for name in ("predict", "count", "eigenvalues"):
+        signature = getattr(module, name)
+        tf.saved_model.save(module, f"{folder}/{name}", signatures={name: signature})
+        yield name, {"model": f"{folder}/{name}"}
+    tf.train.Checkpoint(model=kept["cnn"]).save(f"{folder}/checkpoints/one")
+    yield "checkpoints", {"model": f"{folder}/checkpoints"}
+
+
+def export(request):
+    """Return what an export came to, each of its steps in a process of its own."""
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "request.json").write_text(json.dumps(request))
+        for one in STEPS:
+            run_in_fork(lambda one=one: step.main(one, str(folder / "request.json"), name))
+            if not (folder / f"{one}.json").exists():
+                return {**found, "outcome": "failed", "reason": one}
+            found |= json.loads((folder / f"{one}.json").read_text())
+            if found.get("outcome", "exported") != "exported":
+                break
+    return found
+
+
+def run_in_fork(work):
+    """Run a function in a fork, with what it prints on standard error."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    os.dup2(2, 1)
+    try:
+        work()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def main(target, pattern="*"):
+    with tempfile.TemporaryDirectory() as name:
+        models = Path(name, "models.json")
+        run_in_fork(lambda: models.write_text(json.dumps(dict(make_models(Path(name))))))
+        for model, request in json.loads(models.read_text()).items():
+            if fnmatch(model, pattern):
+                print(json.dumps({"name": model, **export({**request, "target": target})}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
