@@ -2,7 +2,7 @@
 
 import re
 
-import numpy as np
+from cases import read_cases
 from refusal import Refused
 
 SIGNATURE = "serving_default"
@@ -29,16 +29,6 @@ def convert(request, folder):
         raise _refusal(error) from None
     (folder / FILE).write_bytes(content)
     return {"file": FILE, "converter": f"tf.lite of TensorFlow {tf.__version__}"}
-
-
-def read_cases(path):
-    """Yield the cases of a file, as arrays by name."""
-    cases = {}
-    with np.load(path, allow_pickle=False) as file:
-        for key in file.files:
-            number, _, name = key.partition("/")
-            cases.setdefault(number, {})[name] = file[key]
-    yield from cases.values()
 
 
 def _refusal(error):
@@ -84,7 +74,7 @@ def answer(folder, cases):
         ) from None
 
 
-def runtime():
+def runtime(_folder):
     """Return name and version of the runtime."""
     from importlib.metadata import version
 

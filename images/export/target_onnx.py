@@ -106,6 +106,6 @@ def answer(folder, cases):
         ) from None
 
 
-def runtime():
+def runtime(_folder):
     """Return name and version of the runtime."""
     return f"onnxruntime {version('onnxruntime')}"

@@ -4,6 +4,7 @@ import importlib
 from pathlib import Path
 
 import numpy as np
+from cases import read_cases
 
 
 def convert(request, folder):
@@ -13,19 +14,17 @@ def convert(request, folder):
 
 def answer(request, folder):
     """Write `answers.npz` with the target's own runtime."""
-    with np.load(folder / "inputs.npz", allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    cases = {}
-    for key, value in arrays.items():
-        number, _, name = key.partition("/")
-        cases.setdefault(number, {})[name] = value.astype(object) if value.dtype.kind == "S" else value
+    cases = [
+        {name: value.astype(object) if value.dtype.kind == "S" else value for name, value in case.items()}
+        for case in read_cases(folder / "inputs.npz")
+    ]
     module = importlib.import_module(f"target_{request['target']}")
     found = {}
-    for number, answers in zip(cases, module.answer(folder, list(cases.values())), strict=True):
+    for number, answers in enumerate(module.answer(folder, cases)):
         found.update({f"{number}/{name}": _plain(value) for name, value in answers.items()})
     with Path(folder, "answers.npz").open("wb") as file:
         np.savez(file, **found)
-    return {"runtime": module.runtime()}
+    return {"runtime": module.runtime(folder)}
 
 
 def _plain(value):
