@@ -20,7 +20,10 @@ globalThis.tfimg = (() => {
   async function toJson(tensor) {
     const { dtype, shape } = tensor;
     if (dtype === "string") return { dtype, shape, data: (await tensor.bytes()).map(toBase64) };
-    const data = await tensor.data();
+    let data = await tensor.data();
+    if (dtype in ARRAYS && !(data instanceof ARRAYS[dtype])) {
+      data = ARRAYS[dtype].from(data); // the backend for CPUs keeps the bytes of a bool that becomes a float32
+    }
     return { dtype, shape, data: toBase64(new Uint8Array(data.buffer, data.byteOffset, data.byteLength)) };
   }
 
