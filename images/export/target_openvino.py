@@ -5,6 +5,7 @@ import re
 from importlib.metadata import version
 
 from cases import read_cases, require_int32
+from operations import find_places
 from refusal import Refused
 
 FILE = "model"  # a folder
@@ -18,17 +19,19 @@ def convert(_request, folder):
     try:
         model = openvino.convert_model(str(folder / "normal"))
     except Exception as error:
-        raise _refusal(error) from None
+        raise _refusal(error, folder) from None
     (folder / FILE).mkdir()
     # Without the option it keeps float32 in 16 bits, which is another model.
     openvino.save_model(model, str(folder / FILE / "model.xml"), compress_to_fp16=False)
     return {"file": FILE, "converter": f"OpenVINO {version('openvino')}"}
 
 
-def _refusal(error):
-    text = str(error)
-    ops = list(dict.fromkeys(re.findall(r"No translator found for (\w+) node", text)))
-    if ops:
+def _refusal(error, folder):
+    found = re.findall(
+        r"^-- (?:No conversion rule found|Conversion is failed) for[\w ]*: ([\w, ]+)$", str(error), re.MULTILINE
+    )
+    if types := {name for names in found for name in names.split(", ")}:
+        ops = find_places(folder, types)
         return Refused(f"OpenVINO does not have: {'; '.join(ops[:10])}.", NEXT, operations=ops)
     return Refused(f"OpenVINO cannot convert the model: {_line(error)}", NEXT)
 

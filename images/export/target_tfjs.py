@@ -14,6 +14,7 @@ from types import ModuleType
 
 import numpy as np
 from cases import read_cases, require_int32
+from operations import find_places
 from refusal import Refused
 
 FILE = "model"  # a folder
@@ -28,16 +29,20 @@ NEXT = "Export with --to onnx, or change the model."
 
 def convert(_request, folder):
     """Write the folder. Raises `Refused` with the operations that TensorFlow.js does not have."""
-    for name in EMPTY:
-        sys.modules[name] = ModuleType(name)
+    import tensorflow.keras  # noqa: F401 - before the empty jax, which Keras would take for the real one
+
+    sys.modules |= {name: ModuleType(name) for name in EMPTY}
     sys.modules["jax.experimental"].jax2tf = sys.modules["jax.experimental.jax2tf"]
     from tensorflowjs.converters.tf_saved_model_conversion_v2 import convert_tf_saved_model
 
+    for name in EMPTY:
+        del sys.modules[name]
     require_types(json.loads((folder / "read.json").read_text()))
     try:
         convert_tf_saved_model(str(folder / "normal"), str(folder / FILE))
     except Exception as error:
         raise _refusal(error, folder) from None
+    require_no_statistics(json.loads((folder / FILE / "model.json").read_text())["modelTopology"])
     return {"file": FILE, "converter": f"tensorflowjs {version('tensorflowjs')}"}
 
 
@@ -49,6 +54,22 @@ def require_types(described):
                 raise Refused(f"{what[:-1].capitalize()} {name} is {one['dtype']}, which is not exported.", NEXT)
 
 
+def require_no_statistics(topology):
+    """Raise `Refused` for operations that normalise by statistics of their input: TensorFlow.js answers NaN."""
+    nodes = [*topology["node"], *(n for one in topology.get("library", {}).get("function", ()) for n in one["nodeDef"])]
+    found = [
+        f"{node['op']} in {node['name']}"
+        for node in nodes
+        if node["op"].startswith("FusedBatchNorm") and node.get("attr", {}).get("is_training", {}).get("b")
+    ]
+    if found:
+        raise Refused(
+            f"TensorFlow.js does not normalise by statistics of the input: {'; '.join(found[:10])}.",
+            "Where it is a LayerNormalization of Keras 2, epsilon=1e-6 makes it of other operations.",
+            operations=found,
+        )
+
+
 def _refusal(error, folder):
     text = str(error)
     start, _, names = text.partition("\n")
@@ -57,19 +78,6 @@ def _refusal(error, folder):
         return Refused(f"TensorFlow.js does not have: {'; '.join(ops[:10])}.", NEXT, operations=ops)
     lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
     return Refused(f"tensorflowjs cannot convert the model: {lines[0][:400]}", NEXT)
-
-
-def find_places(folder, types):
-    """Return the operations of these types in the SavedModel, with the names that tell the layer."""
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-
-    graph = SavedModel.FromString((folder / "normal/saved_model.pb").read_bytes()).meta_graphs[0].graph_def
-    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
-    found = {}
-    for node in nodes:
-        if node.op in types:
-            found.setdefault(node.op, f"{node.op} in {node.name}")
-    return [found.get(name, name) for name in sorted(types)]
 
 
 def answer(folder, cases):
