@@ -39,7 +39,8 @@ def convert(_request, folder):
         del sys.modules[name]
     require_types(json.loads((folder / "read.json").read_text()))
     try:
-        convert_tf_saved_model(str(folder / "normal"), str(folder / FILE))
+        # Loops as operations of their own: TensorFlow.js does not run those of Keras 3's LSTM in the older form.
+        convert_tf_saved_model(str(folder / "normal"), str(folder / FILE), control_flow_v2=True)
     except Exception as error:
         raise _refusal(error, folder) from None
     require_no_statistics(json.loads((folder / FILE / "model.json").read_text())["modelTopology"])
@@ -129,7 +130,9 @@ def _runtime_refusal(stderr, folder):
     text = text.removeprefix("error: ")[:400]
     kernel = re.search(r"Kernel '(\w+)' not registered", text) or re.search(r"Unknown op '(\w+)'", text)
     details = {"operations": find_places(folder, {kernel[1]})} if kernel else {}
-    return Refused(f"TensorFlow.js does not run the converted model: {text}", NEXT, **details)
+    has_loop = '"While"' in (folder / FILE / "model.json").read_text()
+    step = "If it has an LSTM or GRU, give that a fixed length and unroll=True; or export with --to onnx."
+    return Refused(f"TensorFlow.js does not run the converted model: {text}", step if has_loop else NEXT, **details)
 
 
 def runtime(folder):
