@@ -5,7 +5,9 @@ tensorflowjs is installed without its dependencies: those that a graph model doe
 
 import base64
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -18,6 +20,9 @@ from operations import find_places
 from refusal import Refused
 
 FILE = "model"  # a folder
+WITH_LOOPS = "model-with-loops"
+"""The same with a loop as one operation. TensorFlow.js 4.22.0 runs Keras 3's LSTM in this form alone, and loops that
+write to a TensorArray in the other alone."""
 JAVASCRIPT = "/tfjs"  # the files of TensorFlow.js, of the machine that starts the export
 SECONDS = 1200
 EXAMPLES = 4  # of the page
@@ -29,6 +34,7 @@ NEXT = "Export with --to onnx, or change the model."
 
 def convert(_request, folder):
     """Write the folder. Raises `Refused` with the operations that TensorFlow.js does not have."""
+    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # oneDNN's optimizer makes operations of its own, such as _MklLayerNorm
     import tensorflow.keras  # noqa: F401 - before the empty jax, which Keras would take for the real one
 
     sys.modules |= {name: ModuleType(name) for name in EMPTY}
@@ -39,8 +45,9 @@ def convert(_request, folder):
         del sys.modules[name]
     require_types(json.loads((folder / "read.json").read_text()))
     try:
-        # Loops as operations of their own: TensorFlow.js does not run those of Keras 3's LSTM in the older form.
-        convert_tf_saved_model(str(folder / "normal"), str(folder / FILE), control_flow_v2=True)
+        convert_tf_saved_model(str(folder / "normal"), str(folder / FILE))
+        if '"LoopCond"' in (folder / FILE / "model.json").read_text():
+            convert_tf_saved_model(str(folder / "normal"), str(folder / WITH_LOOPS), control_flow_v2=True)
     except Exception as error:
         raise _refusal(error, folder) from None
     require_no_statistics(json.loads((folder / FILE / "model.json").read_text())["modelTopology"])
@@ -99,6 +106,10 @@ def answer(folder, cases):
     here = Path(__file__).resolve().parent / "tfjs/node.js"
     argv = [f"{ROOT_DIR}/bin/node", str(here), JAVASCRIPT, str(folder / FILE), str(questions), str(replies)]
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    if done.returncode and (folder / WITH_LOOPS).exists():
+        shutil.rmtree(folder / FILE)
+        (folder / WITH_LOOPS).rename(folder / FILE)
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=SECONDS)
     if done.returncode:
         raise _runtime_refusal(done.stderr, folder)
     for found in json.loads(replies.read_text())["answers"]:

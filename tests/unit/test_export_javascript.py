@@ -68,7 +68,7 @@ def test_other_files_are_refused(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_machine_without_npm_is_told(tmp_path: Path) -> None:
+def test_npm_has_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(UnsuitableHost, match="no npm"):
         fetch_javascript(tmp_path / "cache", {"PATH": str(tmp_path)})
 
