@@ -1,6 +1,9 @@
 """Files of cases, between the steps: arrays by name for each run of the model, as `NUMBER/NAME` in an NPZ file."""
 
 import numpy as np
+from refusal import Refused
+
+INT32 = np.iinfo("int32")
 
 
 def write_cases(path, cases):
@@ -28,3 +31,15 @@ def to_plain(value):
         texts = [one if isinstance(one, bytes) else str(one).encode() for one in value.ravel().tolist()]
         return np.asarray(texts, "S").reshape(value.shape)
     return value.astype("float32") if value.dtype.name == "bfloat16" else value
+
+
+def require_int32(runtime, inputs, outputs):
+    """Raise `Refused` for whole numbers beyond the 32 bits in which a runtime computes."""
+    for what, cases in (("input", inputs), ("output", outputs)):
+        for name, value in (pair for case in cases for pair in case.items()):
+            if value.dtype.kind in "iu" and value.size and not INT32.min <= value.min() <= value.max() <= INT32.max:
+                large = value.max() if value.max() > INT32.max else value.min()
+                raise Refused(
+                    f"The {what} {name} has {large}, and {runtime} computes whole numbers in 32 bits.",
+                    "Use smaller numbers or float32, or export with --to litert or onnx.",
+                )

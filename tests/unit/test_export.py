@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
@@ -13,9 +14,11 @@ import pytest
 
 from tfimg.core.errors import FileError, ResolutionError, UsageError, ValidationCrashed
 from tfimg.engine.interface import DeviceSupport
+from tfimg.export.javascript import FILES, file_name
 from tfimg.export.run import (
     ExportReport,
     ExportRun,
+    copy_written,
     find_written,
     hash_model,
     open_staging,
@@ -23,17 +26,18 @@ from tfimg.export.run import (
     write_export_reports,
 )
 from tfimg.export.ways import ENDINGS, ExportOptions, choose_way, require_way
-from tfimg.matrix.schema import Matrix
+from tfimg.matrix.schema import Exporter, Matrix
 from tfimg.matrix.spec import expand_matrix
 
 PROGRAM = Path(__file__).parents[2] / "images/export"
 sys.path.append(str(PROGRAM))
 
-from cases import read_cases, write_cases  # noqa: E402 - of the program in images
+from cases import read_cases, require_int32, write_cases  # noqa: E402 - of the program in images
 from compare import BOUNDS, MEAN_BOUNDS, judge  # noqa: E402
 from kinds import find_kind  # noqa: E402
 from refusal import Refused, first_line  # noqa: E402
 from target_onnx import _decode  # noqa: E402
+from target_tfjs import to_array, to_json  # noqa: E402
 
 
 def test_every_format_with_a_release_has_a_program_and_a_variant(matrix: Matrix) -> None:
@@ -47,8 +51,8 @@ def test_every_format_with_a_release_has_a_program_and_a_variant(matrix: Matrix)
     ("options", "minor", "error", "says"),
     [
         (ExportOptions(target="litrt"), None, UsageError, "Did you mean litert?"),
-        (ExportOptions(target="tfjs"), None, ResolutionError, "decision-forests"),
-        (ExportOptions(target="openvino"), "2.15", ResolutionError, "Use --to litert or onnx"),
+        (ExportOptions(target="tfjs"), "2.16", ResolutionError, "--tf 2.15"),
+        (ExportOptions(target="onnx", page=True), None, UsageError, "--page is of TensorFlow.js"),
         (ExportOptions(target="litert"), "2.12", ResolutionError, "--tf 2.15"),
         (ExportOptions(target="onnx"), "2.20", ResolutionError, "--tf 2.21"),
         (ExportOptions(target="onnx", quantize="int8"), None, UsageError, "--samples"),
@@ -61,6 +65,13 @@ def test_a_request_without_a_way_names_the_nearest(
 ) -> None:
     with pytest.raises(error, match=says):
         require_way(options, matrix.exporters, minor)
+
+
+def test_a_format_without_a_release_names_those_with_one(matrix: Matrix) -> None:
+    nothing = Exporter(description="d", variant="export-tfjs", releases={}, otherwise="it has no converter")
+    with pytest.raises(ResolutionError, match="it has no converter") as caught:
+        require_way(ExportOptions(target="tfjs"), {"onnx": matrix.exporters["onnx"], "tfjs": nothing}, None)
+    assert caught.value.next_step == "Use --to onnx."
 
 
 def test_a_way_is_the_newest_release_unless_one_is_named(matrix: Matrix) -> None:
@@ -87,6 +98,34 @@ def test_answers_are_compared_by_place_and_bound(wanted: list[float], found: lis
     result = judge([(np.asarray(wanted), np.asarray(found))], 1e-4)
     assert (problem or "") in (result["problem"] or ""), result
     assert bool(result["problem"]) == bool(problem)
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1])
+def test_whole_numbers_beyond_32_bits_are_refused_by_name(value: int) -> None:
+    inside, outside = np.asarray([2**31 - 1, -(2**31)]), np.asarray([0, value])
+    require_int32("It", [{"x": inside, "text": np.asarray(["a"], object)}], [{"y": inside.astype("float32") * 4}])
+    with pytest.raises(Refused, match=f"output y has {value}, and It computes"):
+        require_int32("It", [{"x": inside}], [{"y": outside}])
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (np.asarray([[1.5, np.nan]]), "float32"),
+        (np.asarray([-3, 7], "int64"), "int32"),
+        (np.asarray([True, False]), "bool"),
+        (np.asarray(5, "uint8"), "int32"),
+        (np.asarray([["a", "b\x00ü"]], object), "string"),
+        (np.zeros((0, 3), "float16"), "float32"),
+    ],
+)
+def test_arrays_keep_values_and_shape_in_json(value: np.ndarray[Any, Any], dtype: str) -> None:
+    found = to_json(value)
+    back = to_array(json.loads(json.dumps(found)))
+    wanted = np.char.encode(value.astype("U"), "utf-8") if dtype == "string" else value.astype(dtype)
+    assert found["dtype"] == dtype
+    assert back.shape == value.shape
+    assert back.tolist() == wanted.tolist() or np.array_equal(back, wanted, equal_nan=True)
 
 
 def test_a_missing_output_is_a_problem() -> None:
@@ -226,6 +265,43 @@ def test_the_digest_of_a_folder_is_that_of_names_and_contents(tmp_path: Path) ->
     first = hash_model(tmp_path)
     (tmp_path / "a").rename(tmp_path / "b")
     assert first != hash_model(tmp_path)
+
+
+def test_a_folder_of_the_container_is_taken_with_plain_files_alone(tmp_path: Path) -> None:
+    (staging := tmp_path / "staging").mkdir()
+    (folder := staging / "model").mkdir()
+    (folder / "model.json").write_text("{}")
+    assert find_written({"file": "model"}, staging, is_folder=True) == folder
+    for make in ("link", "folder", "no-files", "is-link"):
+        wrong = staging / make
+        wrong.mkdir()
+        if make == "link":
+            (wrong / "weights.bin").symlink_to("/etc/hostname")
+        elif make == "folder":
+            (wrong / "inner").mkdir()
+        elif make == "is-link":
+            wrong.rmdir()
+            wrong.symlink_to(folder)
+        with pytest.raises(ValidationCrashed):
+            find_written({"file": make}, staging, is_folder=True)
+    with pytest.raises(ValidationCrashed):
+        find_written({"file": "model"}, staging)
+
+
+def test_programs_of_the_page_are_not_the_containers(tmp_path: Path) -> None:
+    (staging := tmp_path / "staging").mkdir()
+    (folder := staging / "model").mkdir()
+    for name in ("model.json", "index.html", "run.js"):
+        (folder / name).write_text("of the container")
+    (staging / "examples.json").write_text("[]")
+    (javascript := tmp_path / "javascript").mkdir()
+    for package in FILES:
+        (javascript / file_name(package)).write_text("of npm")
+    options = ExportOptions(target="tfjs", page=True)
+    export = replace(export_run(tmp_path), options=options, javascript=javascript)
+    copied = copy_written(export, {"file": "model"}, staging, tmp_path / "copy")
+    assert {file.name for file in copied.iterdir() if file.read_text() == "of the container"} == {"model.json"}
+    assert len(list(copied.iterdir())) == 8
 
 
 @pytest.mark.parametrize("name", ["link", "../secret", "/etc/hostname", "folder", "missing", None])

@@ -21,7 +21,8 @@ from tfimg.core.files import hash_file, hash_files, write_atomically
 from tfimg.core.process import CommandFailed, clean_up, last_line, run
 from tfimg.core.text import make_html_environment
 from tfimg.engine.interface import DeviceSupport
-from tfimg.export.ways import ENDINGS, ExportOptions
+from tfimg.export.page import EXAMPLES, write_page
+from tfimg.export.ways import ENDINGS, FOLDERS, ExportOptions
 from tfimg.host.run import IMAGE_USER, choose_owner, missing_client
 
 SECONDS = 3600.0  # of all steps together
@@ -29,6 +30,7 @@ MEMORY = "8g"  # of the container: an estimate
 PROCESSES = 4096  # TensorFlow has a few threads for each core of the machine
 STAGING = ".tfimg-export-"
 PROGRAM, MODEL, SAMPLES, WORK = "/opt/tfimg-export", "/model", "/samples.npz", "/export"
+JAVASCRIPT = "/tfjs"
 
 
 class Tensor(documents.Document):
@@ -51,7 +53,7 @@ class Difference(documents.Document):
 
 
 class ExportReport(documents.Document):
-    """What an export came to; the JSON beside the model. `sha256` are of the model and the file, in hexadecimal."""
+    """What an export came to; the JSON beside the model. `sha256` are of `hash_model`."""
 
     outcome: Literal["exported", "refused", "wrong", "failed"]
     target: str = ""
@@ -87,7 +89,10 @@ class ExportReport(documents.Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportRun:
-    """An export: the model and samples of this machine, the image, and the folder that takes the file."""
+    """An export: the model and samples of this machine, the image, and the folder that takes the file.
+
+    `javascript` is the folder of `fetch_javascript`, for TensorFlow.js.
+    """
 
     model: Path
     options: ExportOptions
@@ -96,10 +101,11 @@ class ExportRun:
     output: Path
     samples: Path | None = None
     program: Path = field(default_factory=Path)
+    javascript: Path | None = None
 
     @property
     def file(self) -> Path:
-        """The final name of the file."""
+        """The final name of the file or folder."""
         model = self.model.absolute()  # the name of a link, and not that of its target
         name = model.name if model.is_dir() else model.stem
         return self.output / f"{name or 'model'}{ENDINGS[self.options.target]}"
@@ -109,7 +115,7 @@ class ExportRun:
         for option, path in (("The model", self.model), ("--samples", self.samples)):
             if path is not None and not path.exists():
                 raise FileError(f"{option}: this machine has no {path}.", next_step="Correct the path.")
-        if self.file.exists():
+        if os.path.lexists(self.file):
             raise UsageError(
                 f"{self.file} is there already, and is not replaced.",
                 next_step="Remove it, or name another folder with --output.",
@@ -174,7 +180,7 @@ def _run_steps(
     write_export_reports(report, export.file)
     if report.outcome == "exported" and report.file:
         with tempfile.TemporaryDirectory(prefix=STAGING, dir=export.output) as private:
-            shutil.copyfile(find_written(found, staging), Path(private, "model")).replace(export.file)
+            copy_written(export, found, staging, Path(private, "model")).replace(export.file)
     return report
 
 
@@ -185,6 +191,7 @@ def plan_container(export: ExportRun, staging: Path, toolkit: DeviceSupport, con
         (export.model, f"{MODEL}/{export.model.name}" if export.model.is_file() else MODEL, True),
         (staging, WORK, False),
         *([(export.samples, SAMPLES, True)] if export.samples else []),
+        *([(export.javascript, JAVASCRIPT, True)] if export.javascript else []),
     ]
     volumes: list[str] = []
     for source, target, read_only in mounts:
@@ -247,26 +254,45 @@ def _read(output: str) -> dict[str, Any]:
         ) from None
 
 
-def find_written(found: Mapping[str, Any], staging: Path) -> Path:
-    """Return the file that the container wrote, which may be of a hostile model.
+def find_written(found: Mapping[str, Any], staging: Path, *, is_folder: bool = False) -> Path:
+    """Return the file that the container wrote, which may be of a hostile model, or the folder of plain files.
 
-    Raises `ValidationCrashed` if it is no plain file in the folder itself: a link would give away one of this machine.
+    Raises `ValidationCrashed` if it is another thing, or not in the folder itself: a link would give away a file of
+    this machine.
     """
     name = str(found.get("file"))
     written = staging / name
-    if name != written.name or written.is_symlink() or not written.is_file():
+    files = [written]
+    if is_folder:
+        files = list(written.iterdir()) if written.is_dir() and not written.is_symlink() else []
+    if name != written.name or not files or any(file.is_symlink() or not file.is_file() for file in files):
         raise ValidationCrashed(
             "The export in the container wrote no plain file.", next_step="Look where the model comes from."
         )
     return written
 
 
+def copy_written(export: ExportRun, found: Mapping[str, Any], staging: Path, to: Path) -> Path:
+    """Copy what the container wrote, and write its page. Raises `ValidationCrashed` as `find_written`."""
+    written = find_written(found, staging, is_folder=export.options.target in FOLDERS)
+    if export.options.target not in FOLDERS:
+        return shutil.copyfile(written, to)
+    to.mkdir(mode=0o755)
+    for file in written.iterdir():
+        shutil.copyfile(file, to / file.name)
+    if export.options.page and export.javascript:
+        examples = find_written({"file": EXAMPLES}, staging)
+        write_page(to, program=export.program, javascript=export.javascript, examples=examples)
+    return to
+
+
 def _make_report(export: ExportRun, found: Mapping[str, Any], staging: Path) -> ExportReport:
     facts = {name: value for name, value in found.items() if name not in ("file", "cases") or value is not None}
     facts.pop("file", None)
     if found.get("outcome") == "exported":
-        written = find_written(found, staging)
-        facts |= {"file": export.file.name, "file_sha256": hash_file(written), "file_bytes": written.stat().st_size}
+        written = find_written(found, staging, is_folder=export.options.target in FOLDERS)
+        size = sum(file.stat().st_size for file in (written.iterdir() if written.is_dir() else [written]))
+        facts |= {"file": export.file.name, "file_sha256": hash_model(written), "file_bytes": size}
     return documents.validate_model(
         ExportReport,
         {

@@ -18,19 +18,23 @@ Quantization = Literal["dynamic", "float16", "int8"]
 QUANTIZING = ("litert", "onnx")
 """Formats that can be quantized here."""
 
-ENDINGS = {"litert": ".tflite", "onnx": ".onnx"}
-"""Format → the end of the file's name. A format without one has no program in `images/export`."""
+ENDINGS = {"litert": ".tflite", "onnx": ".onnx", "tfjs": ".tfjs", "openvino": ".openvino"}
+"""Format → the end of the name. A format without one has no program in `images/export`."""
+
+FOLDERS = ("tfjs", "openvino")
+"""Formats whose model is a folder of files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportOptions:
-    """What a model is exported to, and how. `has_samples`: the user gives inputs."""
+    """What a model is exported to. `has_samples`: the user gives inputs; `page`: a browser shows the model."""
 
     target: str
     quantize: Quantization | None = None
     has_samples: bool = False
     signature: str | None = None
     opset: int | None = None
+    page: bool = False
 
 
 def require_way(options: ExportOptions, exporters: Mapping[str, Exporter], minor: str | None) -> Exporter:
@@ -69,6 +73,8 @@ def require_way(options: ExportOptions, exporters: Mapping[str, Exporter], minor
         )
     if options.opset is not None and options.target != "onnx":
         raise UsageError(f"--opset is of ONNX, not of {options.target}.", next_step="Leave it out.")
+    if options.page and options.target != "tfjs":
+        raise UsageError(f"--page is of TensorFlow.js, not of {options.target}.", next_step="Leave it out.")
     return exporter
 
 

@@ -178,6 +178,10 @@ class Variant(Facts):
     newer: dict[PackageText, Sentence] = fact(
         default={}, description="Packages that may be as new as the matrix's, and why"
     )
+    alone: dict[PackageText, Sentence] = fact(
+        default={},
+        description="Packages that are installed without their dependencies, and why; their checks are waived",
+    )
     system_packages: tuple[SystemPackage, ...] = fact(default=(), description="Debian packages")
     removed: tuple[FilePattern, ...] = fact(
         default=(), description="Patterns of the packages' files that the image does without"

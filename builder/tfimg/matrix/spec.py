@@ -343,7 +343,12 @@ def with_variant(spec: ImageSpec, name: str, variants: Mapping[str, schema.Varia
         chain.insert(0, (base, variants[base]))
     newer = tuple(sorted({*spec.newer, *(package for _, variant in chain for package in variant.newer)}))
     identifier = f"{spec.identifier}-{name}"
-    return replace(spec, identifier=identifier, variant=name, variants=tuple(chain), newer=newer)
+    waived = dict(spec.waived)
+    for package, reason in (pair for _, variant in chain for pair in variant.alone.items()):
+        waived |= {"environment.pip_check": f"{package}: {reason}", f"environment.imports:{package}": reason}
+    return replace(
+        spec, identifier=identifier, variant=name, variants=tuple(chain), newer=newer, waived=tuple(waived.items())
+    )
 
 
 def with_extra_packages(spec: ImageSpec, own: ExtraPackages) -> ImageSpec:

@@ -134,6 +134,7 @@ class LockQuery:
     of packages that the image has from elsewhere, without further requirements. `locked` are the versions of a lock,
     which stay where the requirements allow it. Packages that move have the highest version; with `lowest`, those of the
     requirements have the lowest one, and no pre-release.
+    `alone` are packages that are installed without their dependencies.
     `newest`: uv sees all releases, also of an index that states no upload times. `made` are wheels that were made of
     sources.
     """
@@ -150,6 +151,7 @@ class LockQuery:
     newest: bool = False
     lowest: bool = False
     made: tuple[Path, ...] = ()
+    alone: tuple[str, ...] = ()
 
 
 def make_query(
@@ -178,6 +180,7 @@ def make_query(
         cutoff=end_of(spec.cutoff),
         newer=tuple(sorted(days.items())),
         find_links=find_links,
+        alone=tuple(name for _, variant in spec.variants for name in variant.alone),
         constraints=tuple(f"{fix.name}{'>=' if fix.name in movable else '=='}{fix.version}" for fix in fixes),
     )
 
@@ -276,6 +279,7 @@ def resolve_packages(
         settings.write_text(
             f"[[index]]\nurl = {json.dumps(index)}\ndefault = true\n"
             'cache-control = { files = "max-age=31536000, immutable" }\n'
+            + "".join(f'[[dependency-metadata]]\nname = "{name}"\nrequires-dist = []\n' for name in query.alone)
         )
         env = {name: value for name, value in env.items() if name not in ("UV_DEFAULT_INDEX", "UV_INDEX_URL")}
         constraints = Path(folder, "constraints.txt")

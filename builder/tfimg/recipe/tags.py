@@ -26,7 +26,7 @@ DIGEST_DIGITS = 12
 """Hexadecimal digits of a digest in a tag, as many as `docker images` prints: 48 bits, which no two builds of an image
 share by chance."""
 
-KNOWN_VARIANTS = ("jupyter", "dev", "slim", "export-litert", "export-onnx")
+KNOWN_VARIANTS = ("jupyter", "dev", "slim", "export-litert", "export-onnx", "export-tfjs", "export-openvino")
 """Variants of the project's own matrix: a tag that ends in one states it."""
 
 _TAG = re.compile(

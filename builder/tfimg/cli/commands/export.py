@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tfimg.cli.commands.run import docker_environ
 from tfimg.cli.context import Context
-from tfimg.cli.options import Command, RepositoryOptions, argument, option
+from tfimg.cli.options import Command, RepositoryOptions, argument, flag, option
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import ImageMissing, MissingVariant, NotExportable, ValidationCrashed, ValidationFailed
+from tfimg.export.javascript import fetch_javascript
 from tfimg.export.run import ExportReport, ExportRun, run_export
 from tfimg.export.ways import ExportOptions, Quantization, choose_way, require_way
 from tfimg.matrix.spec import with_variant
@@ -19,16 +20,17 @@ from tfimg.matrix.spec import with_variant
 
 @dataclass(frozen=True)
 class ExportModel(Command, RepositoryOptions):
-    """Export a model to LiteRT or ONNX in an image of its own, and compare the answers of both.
+    """Export a model in an image of its own, and compare the answers of both.
 
     Examples:
       tfimg export model.keras --to litert --tf 2.18
       tfimg export saved_model --to onnx --signature serving_default --output exported
+      tfimg export model.keras --to tfjs --tf 2.18 --page
       tfimg export model.h5 --to litert --tf 2.15 --quantize int8 --samples samples.npz
     """
 
     model: str = argument("a SavedModel's folder, .keras, .h5, or a frozen graph (.pb)", "MODEL")
-    to: str = option("litert, onnx; `tfimg matrix` has the releases", "FORMAT", default=MISSING)
+    to: str = option("litert, onnx, tfjs, openvino; `tfimg matrix` has the releases", "FORMAT", default=MISSING)
     tf: str | None = option("TensorFlow of the image: 2.15, 2.18 (default: the newest that exports)", "VERSION")
     image: str | None = option("an image in the engine (default: that of the release)", "IMAGE")
     output: str = option("folder for the file and its reports (default: the current one)", "DIR", default=".")
@@ -36,6 +38,7 @@ class ExportModel(Command, RepositoryOptions):
     samples: str | None = option("inputs of the proof, and for int8: NumPy arrays by input name", "FILE.npz")
     signature: str | None = option("signature of a SavedModel that has several", "NAME")
     opset: int | None = option("opset of ONNX (default: 18)", "N", parse=partial(positive_number, limit=100))
+    page: bool = flag("with tfjs: write a page that runs the model in a browser")
 
     def run(self, context: Context) -> int:
         project, engine = context.project(repository=self.repository), context.services.runner()
@@ -45,6 +48,7 @@ class ExportModel(Command, RepositoryOptions):
             has_samples=self.samples is not None,
             signature=self.signature,
             opset=self.opset,
+            page=self.page,
         )
         spec = project.spec_of_image(engine, self.image) if self.image else None
         minor = spec.minor if spec else ".".join(self.tf.split(".")[:2]) if self.tf else None
@@ -64,6 +68,8 @@ class ExportModel(Command, RepositoryOptions):
             raise ImageMissing(
                 f"The engine has no image {image}, which exports to {self.to}.", next_step=f"Build it: {build}."
             )
+        services = context.services
+        javascript = fetch_javascript(services.cache, services.environ) if self.to == "tfjs" else None
         toolkit = engine.get_device_support()
         export = ExportRun(
             model=Path(self.model),
@@ -73,6 +79,7 @@ class ExportModel(Command, RepositoryOptions):
             output=Path(self.output),
             samples=Path(self.samples) if self.samples else None,
             program=project.workspace.images / "export",
+            javascript=javascript,
         )
         context.say(f"Exporting {self.model} to {self.to} in {image}")
         environ = docker_environ(context, toolkit.host)
