@@ -28,7 +28,7 @@ class Limits:
             return
         place, path = VERSIONS.match(scope["path"]), scope["path"]
         if place:
-            path = f"{place[1]}:{int(place[2])}{path[place.end():]}"
+            path = f"{place[1]}:{int(place[2])}{path[place.end() :]}"
         reader = _Reader(self, scope, receive)
         try:
             try:
@@ -110,6 +110,10 @@ class _Reader:
 async def send_error(send, error):
     """Answer with the status and message of an `Invalid`, and close the connection."""
     body = json.dumps({"error": str(error)}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

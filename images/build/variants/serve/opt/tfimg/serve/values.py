@@ -58,7 +58,9 @@ class Tensor:
             self._require(kinds, {int})
             bounds = np.iinfo(self.dtype)
             if items and not (bounds.min <= min(items) and max(items) <= bounds.max):
-                raise Invalid(f"Input {self.name!r} has a number outside of {self.label}: {bounds.min} to {bounds.max}.")
+                raise Invalid(
+                    f"Input {self.name!r} has a number outside of {self.label}: {bounds.min} to {bounds.max}."
+                )
             flat = np.array(items, self.dtype)
         elif self.dtype.kind == "f" or self.label == "bfloat16":
             self._require(kinds, {int, float})
@@ -71,7 +73,9 @@ class Tensor:
         try:
             return flat.reshape(shape)
         except ValueError:
-            raise Invalid(f"Input {self.name!r} has {len(items)} values; its shape {show(shape)} has another number.") from None
+            raise Invalid(
+                f"Input {self.name!r} has {len(items)} values; its shape {show(shape)} has another number."
+            ) from None
 
     def _require(self, found, allowed):
         others = sorted(_NAMES.get(kind, kind.__name__) for kind in found - allowed)
@@ -79,7 +83,15 @@ class Tensor:
             raise Invalid(f"Input {self.name!r} has {' and '.join(others)}; the model takes {self.label}.")
 
 
-_NAMES = {bool: "true or false", int: "a whole number", float: "a fraction", str: "a text", type(None): "null", dict: "an object", list: "lists and values side by side"}
+_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a fraction",
+    str: "a text",
+    type(None): "null",
+    dict: "an object",
+    list: "lists and values side by side",
+}
 
 
 def show(shape):
@@ -97,7 +109,7 @@ def _to_bytes(name, item):
         try:
             return base64.b64decode(item["b64"], validate=True)
         except (binascii.Error, ValueError):
-            raise Invalid(f"Input {name!r}: the value of \"b64\" is not Base64.") from None
+            raise Invalid(f'Input {name!r}: the value of "b64" is not Base64.') from None
     what = _NAMES.get(type(item), type(item).__name__)
     raise Invalid(f'Input {name!r} has {what}; the model takes string: a text, or {{"b64": "…"}} for bytes.')
 
@@ -163,7 +175,9 @@ def _only(inputs):
 def require_names(found, inputs):
     """Raise `Invalid` unless exactly these inputs are given."""
     missing, unknown = sorted(inputs.keys() - found.keys()), sorted(found.keys() - inputs.keys())
-    problems = [f"lacks {list_names(missing)}"] * bool(missing) + [f"has the unknown {list_names(unknown)}"] * bool(unknown)
+    problems = [f"lacks {list_names(missing)}"] * bool(missing) + [f"has the unknown {list_names(unknown)}"] * bool(
+        unknown
+    )
     if problems:
         raise Invalid(f"The request {' and '.join(problems)}; the inputs are {list_names(inputs)}.")
 
@@ -190,7 +204,9 @@ def read_v2(body, inputs, tail=b""):
         size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
         if size is not None:
             if type(size) is not int or not 0 <= size <= len(tail):
-                raise Invalid(f"Input {tensor.name!r}: binary_data_size is not within the {len(tail)} bytes that follow.")
+                raise Invalid(
+                    f"Input {tensor.name!r}: binary_data_size is not within the {len(tail)} bytes that follow."
+                )
             arrays[tensor.name] = read_raw(tensor, shape, tail[:size])
             tail = tail[size:]
         elif isinstance(one.get("data"), list):
@@ -203,7 +219,9 @@ def read_v2(body, inputs, tail=b""):
 def read_shape(tensor, datatype, shape):
     """Return the shape that a V2 request states. Raises `Invalid` if it, or the type, is another than the model's."""
     if datatype != tensor.datatype:
-        raise Invalid(f"Input {tensor.name!r} has the datatype {str(datatype)[:50]!r}; the model takes {tensor.datatype}.")
+        raise Invalid(
+            f"Input {tensor.name!r} has the datatype {str(datatype)[:50]!r}; the model takes {tensor.datatype}."
+        )
     is_shape = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS
     if not is_shape or any(type(one) is not int or not 0 <= one < 1 << 40 for one in shape):
         raise Invalid(f'Input {tensor.name!r} has no list of sizes as "shape".')
@@ -258,7 +276,11 @@ def to_plain(name, array):
         return array if array.ndim else array[()]
     flat = [_to_text(item, name.endswith("_bytes")) for item in array.ravel()]
     for size in array.shape[:0:-1]:
-        flat = [flat[at : at + size] for at in range(0, len(flat), size)] if size else [[] for _ in range(prod(array.shape[:-1]))]
+        flat = (
+            [flat[at : at + size] for at in range(0, len(flat), size)]
+            if size
+            else [[] for _ in range(prod(array.shape[:-1]))]
+        )
     return flat if array.ndim else flat[0]
 
 
