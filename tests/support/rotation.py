@@ -32,6 +32,7 @@ GROUPS = (
     "strategies",
     "ray and kubeflow",
     "export",
+    "serve",
 )
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 

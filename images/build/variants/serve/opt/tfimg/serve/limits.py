@@ -33,7 +33,7 @@ class Limits:
         try:
             try:
                 body = await asyncio.wait_for(reader.read(), SECONDS)
-            except asyncio.TimeoutError:
+            except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
                 raise Invalid(f"The body did not arrive within {SECONDS} s.", 408) from None
         except Invalid as error:
             self.held -= reader.held

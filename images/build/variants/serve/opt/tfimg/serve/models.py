@@ -106,7 +106,7 @@ class Version(kserve.Model):
         """Return the outputs as V2 describes them."""
         return [_describe(tensor) for tensor in self.find_signature()[1].outputs.values()]
 
-    async def predict(self, payload, headers=None):
+    async def predict(self, payload, headers=None):  # noqa: ARG002 - KServe passes them
         """Answer a request of gRPC, or call a function of REST with this version; outside of the event loop."""
         work = self._infer if isinstance(payload, InferRequest) else payload
         return await asyncio.get_running_loop().run_in_executor(POOL, work, self._version_of(payload))
@@ -223,7 +223,7 @@ class Repository(ModelRepository):
             raise InvalidInput("Models are neither loaded nor unloaded by requests.")
         super().unload(name)
 
-    def load(self, name):
+    def load(self, name):  # noqa: ARG002 - KServe calls it
         """Raise `InvalidInput`: only the folders decide."""
         raise InvalidInput("Models are neither loaded nor unloaded by requests.")
 

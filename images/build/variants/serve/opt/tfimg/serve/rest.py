@@ -26,10 +26,11 @@ def add_routes(app, server):
         ("/v1/models/{name}:predict", rest.predict, "POST"),
         ("/v1/models/{name}/metadata", rest.metadata, "GET"),
         ("/v1/models/{name}", rest.status, "GET"),
+        ("/v1/models/{name}", rest.refuse_verb, "POST"),
         ("/v2/models/{name}/infer", rest.infer, "POST"),
         ("/v2/models/{name}/ready", rest.ready, "GET"),
         ("/v2/models/{name}", rest.describe, "GET"),
-        ("/v2/repository/models/{name}/{action}", rest.refuse, "POST"),
+        ("/v2/repository/models/{path:path}", rest.refuse, "POST"),
     ):
         router.add_api_route(path, function, methods=[method], response_model=None)
     app.include_router(router)
@@ -46,6 +47,8 @@ class Rest:
         found = self.server.registered_models.get_model(name)
         if found is None:
             model, _, number = name.partition(":")
+            if number == "predict":
+                raise Invalid("Send requests to :predict with POST.", 405)
             raise Invalid(f"There is no model {model[:50]!r}" + (f" with a version {number}." if number else "."), 404)
         return found
 
@@ -106,9 +109,16 @@ class Rest:
         except Invalid as error:
             return _json({"error": str(error)}, error.status)
 
-    def refuse(self, name: str, action: str):
+    def refuse(self):
         """Refuse to load or unload a model."""
         return _json({"error": "Models are neither loaded nor unloaded by requests."}, 403)
+
+    def refuse_verb(self, name: str):
+        """Refuse what TensorFlow Serving has beside `:predict`, and a request without a verb."""
+        verb = name.rpartition(":")[2]
+        if ":" not in name or verb.isdigit():
+            return _json({"error": "Send requests to the address of the model with :predict."}, 405)
+        return _json({"error": f"There is no {verb[:50]!r} here; send a request to :predict."}, 404)
 
 
 def _json(value, status=200):

@@ -115,7 +115,7 @@ def _to_bytes(name, item):
 
 
 def flatten(name, value):
-    """Return the values of nested lists and their shape. Raises `Invalid` if lists beside each other differ in length."""
+    """Return the values of nested lists and their shape. Raises `Invalid` for lists of several lengths."""
     items, shape = [value], []
     while items and type(items[0]) is list:
         if len(shape) == MAX_DIMENSIONS:
