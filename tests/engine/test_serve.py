@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from support.cli import run_tfimg, start_tfimg
-from support.containers import run_container
+from support.containers import container, run_container
+from support.docker_daemon import wait_until
 from support.paths import ROOT
 from support.registry_container import docker
 from support.session import run_once, session_folder
@@ -391,3 +392,13 @@ def test_a_folder_that_tensorflow_cannot_read_ends_the_start_with_its_reason(
     assert "/models/broken/1 cannot be loaded" in ended.stderr
     nothing = run_container(engine, image.name, "tfimg-serve")
     assert (nothing.status, nothing.stderr.strip().splitlines()[-1].startswith("tfimg-serve: ")) == (1, True)
+
+
+def test_the_image_serves_a_folder_of_models_without_tfimg(image: Built, engine: DockerEngine) -> None:
+    with container(engine, image.name, read_only=True, tmpfs={"/tmp": ""}, user="4711:0") as prepared:  # noqa: S108
+        prepared.with_exposed_ports(8080).with_volume_mapping(str(models_of(engine, image)), "/models", "ro")
+        port = prepared.start().get_exposed_port(8080)
+        url = f"http://127.0.0.1:{port}/v1/models/scale:predict"
+        send = ["curl", "--silent", "--fail", "--data", '{"instances": [1]}', url]
+        wait_until(lambda: subprocess.run(send, capture_output=True, check=False).returncode == 0, seconds=120)
+        assert json.loads(subprocess.check_output(send)) == {"predictions": [2.75]}

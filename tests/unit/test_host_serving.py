@@ -11,16 +11,18 @@ import pytest
 
 from support.hosts import with_gpus
 from support.memory_engine import toolkit
-from tfimg.core.errors import FileError, MissingVariant, UnsuitableHost, UsageError, WrongDevice
+from tfimg.core.errors import FileError, MissingVariant, ResolutionError, UnsuitableHost, UsageError, WrongDevice
 from tfimg.host.run import RunOptions
 from tfimg.host.serving import (
     SHORT,
     ModelFolder,
     choose_reader,
     find_model,
+    find_serving_image,
     format_curl,
     list_examples,
     plan_serving,
+    plan_tensorflow_serving,
     require_server,
 )
 from tfimg.host.survey import TargetHost
@@ -117,6 +119,27 @@ def test_an_image_without_the_server_is_refused(named: Callable[[str], ImageSpec
         MissingVariant, match=r"`tfimg build --tf 2\.15\.1 --python 3\.11 --device cpu --variant serve`"
     ):
         require_server("mine", named(CPU))
+
+
+def test_tensorflow_servings_image_is_that_of_the_release(matrix: Matrix, tmp_path: Path) -> None:
+    facts = find_serving_image(matrix.tensorflow_serving, "2.15.1")
+    assert (facts.release, facts.cudnn) == ("2.15.1", "8.9.4.25")
+    assert find_serving_image(matrix.tensorflow_serving, None).release == "2.20.0"
+    with pytest.raises(ResolutionError, match=r"no image of TensorFlow 2\.21.*--tf 2\.20"):
+        find_serving_image(matrix.tensorflow_serving, "2.21")
+    model = ModelFolder(name="m", folder=tmp_path, place="m/1")
+    tmp_path.chmod(0o755)
+    for gpus, tag, more in ((None, "2.15.1", ""), ("all", "2.15.1-gpu", "--gpus all ")):
+        target_host = TargetHost(matrix=matrix, specs=(), host=with_gpus(), toolkit=toolkit(runtimes=("nvidia",)))
+        image, argv = plan_tensorflow_serving(facts, model, "c", (5, 6), gpus, target_host)
+        line = " ".join(argv)
+        assert image == f"docker.io/tensorflow/serving:{tag}"
+        assert line.startswith(f"docker run --rm {more}--name c ")
+        assert "--publish 127.0.0.1:5:8501 --publish 127.0.0.1:6:8500 " in line
+        assert line.endswith(
+            f" --read-only --tmpfs /tmp:rw,mode=1777 --cap-drop ALL --security-opt no-new-privileges "
+            f"--pids-limit 4096 --user 1000:1000 --env MODEL_NAME=m {image}"
+        )
 
 
 def metadata(**inputs: tuple[str, list[int]]) -> dict[str, Any]:

@@ -14,17 +14,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tfimg.core.errors import FileError, MissingVariant, UnsuitableHost, UsageError
+from packaging.version import Version
+
+from tfimg.core.errors import FileError, MissingVariant, ResolutionError, UnsuitableHost, UsageError
 from tfimg.core.text import quote_argument
 from tfimg.engine.interface import DeviceSupport
 from tfimg.host.jupyter import LOOPBACK
-from tfimg.host.run import RunOptions, RunPlan, choose_owner, plan_run
-from tfimg.host.survey import TargetHost
-from tfimg.matrix.devices import DEVICES, Device
+from tfimg.host.run import IMAGE_USER, RunOptions, RunPlan, choose_owner, parse_gpus, plan_run
+from tfimg.host.survey import TargetHost, choose_gpu_access, gpu_options
+from tfimg.matrix.devices import CPU, DEVICES, Device
+from tfimg.matrix.schema import ServingImage, minor_version
 from tfimg.matrix.spec import ImageSpec
 
 SERVE = "serve"  # the variant
 REST_PORT, GRPC_PORT = 8080, 8081  # of KServe's model server
+TENSORFLOW_REST, TENSORFLOW_GRPC = 8501, 8500  # of TensorFlow Serving's images
 MODELS = "/models"
 MODEL_FILE = "saved_model.pb"
 SERVING_LABEL = "tfimg.serving"  # label of the containers, by which `docker ps` finds one whose tfimg was killed
@@ -138,6 +142,37 @@ def plan_serving(
     flags = (*flags, *choose_reader(model, target_host.toolkit))
     asked = replace(options, options=flags, interactive=False, terminal=False, as_owner=False)
     return plan_run(image, spec, asked, target_host)
+
+
+def plan_tensorflow_serving(
+    facts: ServingImage, model: ModelFolder, container: str, ports: tuple[int, int], gpus: str | None,
+    target_host: TargetHost,
+) -> tuple[str, tuple[str, ...]]:  # fmt: skip
+    """Return the official image of TensorFlow Serving, and the `docker run` or `podman run` of it.
+
+    Raises `UnsuitableHost`, `NoContainerToolkit` if it is to use GPUs and cannot, and as `choose_reader` does.
+    """
+    toolkit = target_host.toolkit
+    require_local(toolkit, CPU)
+    image = f"docker.io/tensorflow/serving:{facts.release}{'-gpu' if gpus else ''}"
+    access = gpu_options(choose_gpu_access(toolkit, target_host.host), parse_gpus(gpus)) if gpus else ()
+    flags = list_flags(model, container, dict(zip(ports, (TENSORFLOW_REST, TENSORFLOW_GRPC), strict=True)), MODELS)
+    # The image has no USER, and any user can run its server.
+    user = choose_reader(model, toolkit) or ("--user", f"{IMAGE_USER}:{IMAGE_USER}")
+    start = ["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]
+    return image, (*start, "run", "--rm", *access, *flags, *user, "--env", f"MODEL_NAME={model.name}", image)
+
+
+def find_serving_image(images: Mapping[str, ServingImage], tensorflow: str | None) -> ServingImage:
+    """Return the facts of TensorFlow Serving's image of a release, else the newest. Raises `ResolutionError`."""
+    wanted = minor_version(tensorflow) if tensorflow else max(images, key=Version)
+    if wanted not in images:
+        nearest = min(images, key=lambda one: (abs(Version(one).minor - Version(wanted).minor), one))
+        raise ResolutionError(
+            f"TensorFlow Serving has no image of TensorFlow {wanted}.",
+            next_step=f"The nearest is --tf {nearest}; or leave --with out, and serve with an image of variant serve.",
+        )
+    return images[wanted]
 
 
 def list_flags(model: ModelFolder, container: str, ports: Mapping[int, int], models: str) -> tuple[str, ...]:
