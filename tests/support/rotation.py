@@ -33,6 +33,7 @@ GROUPS = (
     "ray and kubeflow",
     "export",
     "examples",
+    "serve",
 )
 """Groups of tests that take minutes each, one for each day. Together they would triple a run's time."""
 

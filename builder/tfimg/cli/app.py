@@ -59,6 +59,7 @@ GROUPS = {
         "jupyter": ("run:Jupyter", "start JupyterLab of an image, and print its address"),
         "shell": ("run:Shell", "start a shell in an image"),
         "export": ("export:ExportModel", "export a model to LiteRT or ONNX, and prove that it answers as before"),
+        "serve": ("serve:Serve", "serve a model on a port of this machine, and print a request"),
         "doctor": ("machine:Doctor", "say whether this machine can build and run images"),
         "clean": ("machine:Clean", "show and remove what tfimg keeps on this machine"),
         "compose": ("deploy:WriteCompose", "write a Compose file: one container, or a cluster"),
@@ -103,7 +104,7 @@ GROUPS = {
 FAMILIES = {"engine": "start or stop a private engine: up, down, status, env"}
 """Command that only groups others → its line of `tfimg --help`."""
 
-RARE = {"clean", "export", "cloud-init", "compare", "completion", "compose", "k8s", "slurm"}
+RARE = {"clean", "export", "cloud-init", "compare", "completion", "compose", "k8s", "serve", "slurm"}
 """Commands that `tfimg --help` leaves out; it fits a terminal of 80 columns and 40 lines."""
 
 COMMANDS = {name: target for group in GROUPS.values() for name, (target, _) in group.items()}

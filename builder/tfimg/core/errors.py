@@ -310,6 +310,10 @@ class NotebookFailed(TfimgError, exit_code=ExitCode.HOST):
     """JupyterLab ended with an error or did not answer in time; the message has its last lines."""
 
 
+class ServingFailed(TfimgError, exit_code=ExitCode.HOST):
+    """A model server ended with an error or did not answer in time; the message has its last lines."""
+
+
 class UnsuitableHost(TfimgError, exit_code=ExitCode.HOST):
     """The machine cannot run the images; each finding has its own next step."""
 

@@ -6,14 +6,12 @@ import errno
 import http.client
 import socket
 import stat
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfimg.core.errors import MissingVariant, NotebookFailed, PortInUse, UnsuitableHost, UsageError
-from tfimg.core.process import CommandFailed, defer_signals, run, stream_stderr
 from tfimg.core.text import quote_argument
 from tfimg.engine.interface import DeviceSupport, LocalImage
 from tfimg.host.run import (
@@ -22,9 +20,9 @@ from tfimg.host.run import (
     RunOptions,
     RunPlan,
     choose_owner,
-    missing_client,
     plan_run,
 )
+from tfimg.host.server import ContainerServer, run_server
 from tfimg.host.survey import TargetHost
 from tfimg.matrix.devices import DEVICES
 from tfimg.matrix.spec import ImageSpec
@@ -39,9 +37,7 @@ TOKEN_VARIABLE = "JUPYTER_TOKEN"  # noqa: S105 - the name of a variable
 NOTEBOOK_LABEL = "tfimg.notebook"  # label of the containers, by which `docker ps` finds one whose tfimg was killed
 START_SECONDS = 120  # the server answers after 2 s on two idle cores; the rest is for a cold disk or a busy machine
 
-POLL_SECONDS = 0.2
 ANSWER_SECONDS = 5
-KEPT_LINES = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,46 +168,13 @@ def serve(
     clock: Callable[[], float],
     seconds: float = START_SECONDS,
 ) -> None:
-    """Run a notebook's container until it ends; call `on_ready` once when the server answers. Leave no container.
-
-    Raises `NotebookFailed` if it ends with an error or does not answer within `seconds`, and
-    `EngineUnavailable` without the engine's command.
-    """
-    deadline = clock() + seconds
-    lines: deque[str] = deque(maxlen=KEPT_LINES)
-    waiting = True
-
-    def watch() -> None:
-        nonlocal waiting
-        if not waiting:
-            return
-        if answers(notebook):
-            waiting = False
-            on_ready()
-        elif clock() > deadline:
-            raise NotebookFailed(
-                f"JupyterLab in {notebook.image} did not answer within {seconds:g} seconds.{_quote(lines)}",
-                next_step="See whether the machine is busy, then run it again.",
-            )
-
+    """Run a notebook's container until it ends; see `run_server`, whose failures are `NotebookFailed`."""
+    server = ContainerServer(
+        title="JupyterLab", image=notebook.image, container=notebook.container, error=NotebookFailed,
+        answers=lambda: answers(notebook),
+    )  # fmt: skip
     environ = {**environ, TOKEN_VARIABLE: notebook.token}
-    try:
-        with closing(stream_stderr(argv, env=environ, on_silence=watch, silence=POLL_SECONDS)) as output:
-            for chunk in output:
-                lines.extend(line.strip() for line in chunk.splitlines() if line.strip())
-                watch()
-    except CommandFailed as failure:
-        when = "before it answered" if waiting else "while it ran"
-        raise NotebookFailed(
-            f"JupyterLab in {notebook.image} ended with status {failure.returncode} {when}.{_quote(lines)}",
-            next_step="Correct what the last lines name; `tfimg validate` says whether the image is sound.",
-        ) from None
-    except FileNotFoundError:
-        raise missing_client(argv) from None
-    finally:
-        # `docker run` removes it, unless it was stopped before it had started the container.
-        with defer_signals(), suppress(CommandFailed, FileNotFoundError, TimeoutError):
-            run([*argv[: argv.index("run")], "rm", "--force", notebook.container], env=environ, timeout=60)
+    run_server(server, argv, environ, on_ready=on_ready, clock=clock, seconds=seconds)
 
 
 def answers(notebook: Notebook) -> bool:
@@ -222,7 +185,3 @@ def answers(notebook: Notebook) -> bool:
             return connection.getresponse().status == http.client.OK
         except (OSError, http.client.HTTPException):
             return False
-
-
-def _quote(lines: Sequence[str]) -> str:
-    return f" Its last lines:\n{chr(10).join(f'  {line}' for line in lines)}\n" if lines else ""

@@ -170,7 +170,7 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
     Raises `WrongDevice` if GPUs are requested for an image without GPU code, `UsageError` for a volume or GPUs that are
     not named as they have to be.
     """
-    _parse_gpus(options.gpus)
+    parse_gpus(options.gpus)
     options.check_volumes()
     if options.gpus is not None and spec.device != GPU:
         sibling = find_sibling(target_host.specs, spec, GPU)
@@ -259,7 +259,8 @@ def missing_client(argv: Sequence[str]) -> EngineUnavailable:
     )
 
 
-def _parse_gpus(gpus: str | None) -> tuple[str, ...]:
+def parse_gpus(gpus: str | None) -> tuple[str, ...]:
+    """Return the GPUs that --gpus names. Raises `UsageError`."""
     if gpus is None or gpus == "all":
         return ALL_GPUS
     selection = tuple(gpus.split(","))
@@ -283,7 +284,7 @@ def _cpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost)
 
 
 def _gpu_settings(spec: ImageSpec, options: RunOptions, target_host: TargetHost) -> _Settings:
-    gpus = _parse_gpus(options.gpus)
+    gpus = parse_gpus(options.gpus)
     missing: list[TfimgError] = []
     notes: tuple[str, ...] = ()
     access: DeviceAccess = "nvidia"

@@ -209,6 +209,16 @@ class Exporter(Facts):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ServingImage(Facts):
+    """An image of TensorFlow Serving, and the libraries in the one for GPUs."""
+
+    release: VersionText
+    released: Day
+    cuda: VersionText
+    cudnn: VersionText
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AcceptedRisk(Facts):
     """Vulnerabilities of a package that images keep for now, for one reason."""
 
@@ -560,6 +570,9 @@ class Matrix(Facts):
     )
     variants: dict[VariantName, Variant] = fact(default_factory=dict, description="Variants of every image, by name")
     exporters: dict[str, Exporter] = fact(default={}, description="What `tfimg export --to` writes, by name")
+    tensorflow_serving: dict[MinorText, ServingImage] = fact(
+        default={}, description="Images of TensorFlow Serving by TensorFlow minor, which are not of this project"
+    )
     rows: tuple[Row, ...] = fact(min_length=1)
 
 

@@ -395,6 +395,8 @@ def _format_run(spec: ImageSpec, result: ImageResult) -> str | None:
     on_device = result.level == Level.VALIDATED
     if not result.tags or result.level == Level.BUILT or not (on_device or spec.device in (CPU, GPU)):
         return None
+    if spec.variant == "serve":
+        return f"tfimg serve MODEL --image {min(result.tags, key=len)}"
     start = {"jupyter": "jupyter", "dev": "shell"}.get(spec.variant, "run")
     device = "" if on_device or spec.device == CPU else " --no-gpu"
     return f"tfimg {start} {min(result.tags, key=len)}{device}{' -- python' if start == 'run' else ''}"

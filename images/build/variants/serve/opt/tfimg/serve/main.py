@@ -1,0 +1,77 @@
+"""`tfimg-serve`: SavedModels in KServe's model server, over REST (V1 and V2) and gRPC (V2), until SIGTERM."""
+
+import argparse
+import logging
+import os
+import re
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent)]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
+GRACE_SECONDS = 30  # for requests that are running when the server is stopped; Kubernetes' default is the same
+
+
+def read_arguments(argv):
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="tfimg-serve", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--models", default="/models", metavar="DIR", help="folders NAME/N with SavedModels (/models)")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help="one model; repeatable")
+    port = int(os.environ.get("TFIMG_SERVE_PORT", "8080"))
+    parser.add_argument("--port", type=int, default=port, help="of REST (TFIMG_SERVE_PORT, else 8080)")
+    parser.add_argument("--grpc-port", type=int, default=8081, help="of gRPC (8081)")
+    parser.add_argument("--max-body", type=int, default=32, metavar="MIB", help="largest body of REST (32)")
+    return parser.parse_args(argv)
+
+
+def list_folders(arguments):
+    """Return folders by name of the model. Raises `ValueError`."""
+    pairs = [one.partition("=")[::2] for one in arguments.model]
+    folder = Path(arguments.models)
+    if not pairs:
+        pairs = [(one.name, one) for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith(".")]
+    if not pairs:
+        raise ValueError(f"{folder} has no folder of a model: mount them as {folder}/NAME/N.")
+    for name, _ in pairs:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name[:50]!r} is no name of a model: letters, digits, dots, hyphens and underscores.")
+    return dict(pairs)
+
+
+def main(argv):
+    """Load the newest version of each model, and serve them."""
+    arguments = read_arguments(argv)
+    sys.argv[1:] = []  # KServe reads them when it is imported
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import kserve
+    from kserve.model_server import app
+    from limits import Limits
+    from models import Repository, find_versions
+    from rest import add_routes
+
+    repository = Repository()
+    try:
+        models = [find_versions(name, folder, repository) for name, folder in list_folders(arguments).items()]
+    except (ValueError, OSError) as error:
+        sys.exit(f"tfimg-serve: {error}")
+
+    class Server(kserve.ModelServer):
+        def stop(self, sig):
+            repository.is_ending = True
+            super().stop(sig)
+
+    server = Server(
+        http_port=arguments.port, grpc_port=arguments.grpc_port, registered_models=repository,
+        enable_latency_logging=False, grace_period=GRACE_SECONDS,
+    )  # fmt: skip
+    for name in ("kserve", "kserve.trace", "uvicorn.access"):  # a line, or several, for each request
+        logging.getLogger(name).setLevel(logging.CRITICAL if name == "kserve" else logging.WARNING)
+    app.add_middleware(Limits, max_body=arguments.max_body << 20)
+    add_routes(app, server)
+    print("tfimg-serve:", ", ".join(f"{one.name} version {one.number}" for one in models), file=sys.stderr, flush=True)
+    server.start(models)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
