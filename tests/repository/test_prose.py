@@ -180,7 +180,7 @@ TOP_LEVEL = {
         "LICENSE",
         "README.md",
     ),
-    *("builder", "docs", "images", "matrix.yaml", "pyproject.toml", "tests"),
+    *("builder", "docs", "examples", "images", "matrix.yaml", "pyproject.toml", "tests"),
 }
 LINK = re.compile(r"\]\((?!https://)([^)#]+)")
 

@@ -24,6 +24,7 @@ SCREENS = {"phone": (390, 844), "desk": (1280, 900)}
 PAGES = (
     "index",
     "matrix",
+    "tutorials/examples",
     "tutorials/first-cpu-image",
     "tutorials/private-registry",
     "how-to/cloud-machine",
