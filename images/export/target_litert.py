@@ -86,7 +86,7 @@ def answer(folder, cases):
         ) from None
 
 
-def runtime():
+def runtime(_folder):
     """Return name and version of the runtime."""
     from importlib.metadata import version
 

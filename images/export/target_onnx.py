@@ -171,6 +171,6 @@ def _decode(value):
     return np.asarray([one.decode() for one in value.ravel()], object).reshape(value.shape)
 
 
-def runtime():
+def runtime(_folder):
     """Return name and version of the runtime."""
     return f"onnxruntime {version('onnxruntime')}"
