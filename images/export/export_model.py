@@ -51,7 +51,7 @@ def main(request, folder):
 
 
 def end_with_standard_input():
-    """End this process when whoever started it does, and with it the container."""
+    """End this process, and with it the container, when the command does."""
     while os.read(0, 4096):  # `sys.stdin` has a lock, for which Python's end would wait
         pass
     os._exit(1)

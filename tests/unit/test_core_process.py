@@ -45,6 +45,11 @@ def test_a_program_reads_what_it_is_given_and_nothing_from_us() -> None:
     assert run(["cat"]) == ""
     assert run(["cat"], stdin=b"a server\n") == "a server\n"
     assert run(["true"], stdin=b"x" * 1_000_000) == "", "it need not read"
+    read, write = os.pipe()
+    os.write(write, b"still open\n")
+    assert run(["head", "-n1"], stdin=read) == "still open\n"
+    os.close(read)
+    os.close(write)
 
 
 def test_a_program_that_does_not_exist_or_takes_too_long_is_an_error() -> None:
