@@ -90,7 +90,7 @@ def require_server(image: str, spec: ImageSpec) -> None:
         raise MissingVariant(
             f"{image} is an image of variant {spec.variant}, and has no model server.",
             next_step=f"Build the one that has it: `tfimg build --tf {spec.tensorflow} --python {spec.python} --device "
-            f"{spec.device} --variant {SERVE}`.",
+            f"{spec.device} --variant serve`.",
         )
 
 
