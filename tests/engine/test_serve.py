@@ -395,7 +395,8 @@ def test_a_folder_that_tensorflow_cannot_read_ends_the_start_with_its_reason(
 
 
 def test_the_image_serves_a_folder_of_models_without_tfimg(image: Built, engine: DockerEngine) -> None:
-    with container(engine, image.name, read_only=True, tmpfs={"/tmp": ""}, user="4711:0") as prepared:  # noqa: S108
+    with container(engine, image.name, read_only=True, user="4711:0") as prepared:
+        prepared.with_tmpfs_mount("/tmp")  # noqa: S108
         prepared.with_exposed_ports(8080).with_volume_mapping(str(models_of(engine, image)), "/models", "ro")
         port = prepared.start().get_exposed_port(8080)
         url = f"http://127.0.0.1:{port}/v1/models/scale:predict"

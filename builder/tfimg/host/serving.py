@@ -37,7 +37,7 @@ ANSWER_SECONDS = 60  # the first request of a model prepares its graph
 PROCESSES = 4096  # TensorFlow has a few threads for each core of the machine
 LENGTHS = (1, 2, 8, 32, 224)
 """Sizes of unknown dimensions that an example tries, in this order."""
-SHORT = 2000  # characters of an example that a command line shows; a longer one is computed there
+SHORT = 500  # characters of an example that a command line shows; a longer one is computed there
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
 
@@ -90,7 +90,7 @@ def require_server(image: str, spec: ImageSpec) -> None:
         raise MissingVariant(
             f"{image} is an image of variant {spec.variant}, and has no model server.",
             next_step=f"Build the one that has it: `tfimg build --tf {spec.tensorflow} --python {spec.python} --device "
-            f"{spec.device} --variant {SERVE}`.",
+            f"{spec.device} --variant serve`.",
         )
 
 
@@ -261,8 +261,8 @@ def format_curl(url: str, body: Mapping[str, Any]) -> str:
 def _shorten(value: Any) -> str:
     """Return an expression of Python; of a list of equal values, one of them and how many."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {_shorten(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(key)}: {_shorten(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list) and value:
         inner = _shorten(value[0])
         return f"[{inner}]" + (f" * {len(value)}" if len(value) > 1 else "")
-    return repr(value)
+    return json.dumps(value) if isinstance(value, str) else repr(value)  # a shell quotes neither

@@ -125,6 +125,6 @@ def _is_of(identifier: str, tensorflow: str | None) -> bool:
 
 def _format_conversion(model: Path) -> str:
     """Return the command that makes a SavedModel of a file of Keras, beside it."""
-    program = f"import tensorflow as tf; tf.keras.models.load_model('{model.name}').export('{model.stem}')"
+    program = f"import tensorflow as tf; tf.keras.models.load_model({model.name!r}).export({model.stem!r})"
     folder = model.absolute().parent
-    return f'tfimg run IMAGE -v {quote_argument(folder)}:/work -w /work -- python -c "{program}"'
+    return f"tfimg run IMAGE -v {quote_argument(folder)}:/work -w /work -- python -c {quote_argument(program)}"
