@@ -9,6 +9,7 @@ import tensorflow as tf
 from inputs import make_cases, read_cases
 from kinds import find_kind, keras_version
 from load import load_graph, load_keras, load_saved_model
+from operations import write_places
 from refusal import Refused
 
 
@@ -51,6 +52,7 @@ def read(request, folder):
     write(folder / "reference.npz", answers)
     write(folder / "calibration.npz", calibration)
     tf.saved_model.save(module, str(folder / "normal"), signatures={"serving_default": function})
+    write_places(folder)
     halves = any(
         tensor.dtype in (tf.float16, tf.bfloat16)
         for graph in all_graphs(function.graph)
