@@ -1,14 +1,26 @@
-"""Operations of a model by name, as a refusal lists them."""
+"""Operations of a model with their names, which tell the layer, as a refusal lists them."""
+
+import json
+
+FILE = "operations.json"
 
 
-def find_places(folder, types):
-    """Return the operations of these types in the SavedModel, with the names that tell the layer."""
+def write_places(folder):
+    """Write the first name of each type of operation in the SavedModel: a step of another runtime may not read it.
+
+    OpenVINO's libraries and TensorFlow's, loaded after them, have been seen to wait for each other for ever (2.18.1).
+    """
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
     graph = SavedModel.FromString((folder / "normal/saved_model.pb").read_bytes()).meta_graphs[0].graph_def
     nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
-    found = {}
+    names = {}
     for node in nodes:
-        if node.op in types:
-            found.setdefault(node.op, f"{node.op} in {node.name}")
-    return [found.get(name, name) for name in sorted(types)]
+        names.setdefault(node.op, node.name)
+    (folder / FILE).write_text(json.dumps(names))
+
+
+def find_places(folder, types):
+    """Return the operations of these types, with their names where the model has them under that type."""
+    names = json.loads((folder / FILE).read_text())
+    return [f"{name} in {names[name]}" if name in names else name for name in sorted(types)]

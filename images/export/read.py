@@ -10,6 +10,7 @@ from cases import write_cases
 from inputs import make_cases, read_samples
 from kinds import find_kind, keras_version
 from load import load_graph, load_keras, load_saved_model
+from operations import write_places
 from refusal import Refused
 
 
@@ -59,6 +60,7 @@ def read(request, folder):
     write_cases(folder / "reference.npz", answers)
     write_cases(folder / "calibration.npz", calibration)
     tf.saved_model.save(module, str(folder / "normal"), signatures={"serving_default": function})
+    write_places(folder)
     halves = any(tensor.dtype in (tf.float16, tf.bfloat16) for one in operations for tensor in one.outputs)
     of_batch = [one.name for one in operations if "FusedBatchNorm" in one.type and one.node_def.attr["is_training"].b]
     return {
