@@ -372,9 +372,10 @@ def test_ctrl_c_lets_a_request_finish_and_removes_the_container(image: Built, en
         client = threading.Thread(target=lambda: answers.append(running.ask(PREDICT, body)))
         client.start()
         time.sleep(1)
-        assert not answers
-        child.send_signal(signal.SIGINT)
+        early = list(answers)
+        child.send_signal(signal.SIGINT)  # also of a test that fails: a killed tfimg leaves its container
         client.join(60)
+        assert not early
         assert [(code, found["outputs"]["done"]) for code, found in answers] == [(200, ROUNDS)]
         assert child.wait(60) == 0
     assert docker("ps", "--all", "--quiet", f"--filter=name={running.started['container']}", host=engine.host) == ""
