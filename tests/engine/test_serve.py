@@ -34,7 +34,7 @@ RELEASES = {"2.15": "2.15.1", "2.18": "2.18.1", "2.21": "2.21.0"}
 MALFORMED = 2000
 ROUNDS = 12_000  # of a request that takes seconds
 BOUND = 1 << 30
-"""Bytes that the server may use at most after malformed requests, measured 520 to 560 MB at their end on 2.15.1."""
+"""Bytes that the server may use at most after malformed requests, measured 691 MB on 2.21.0."""
 
 GRPC = """
 import grpc, numpy as np
@@ -372,9 +372,10 @@ def test_ctrl_c_lets_a_request_finish_and_removes_the_container(image: Built, en
         client = threading.Thread(target=lambda: answers.append(running.ask(PREDICT, body)))
         client.start()
         time.sleep(1)
-        assert not answers
-        child.send_signal(signal.SIGINT)
+        early = list(answers)
+        child.send_signal(signal.SIGINT)  # also of a test that fails: a killed tfimg leaves its container
         client.join(60)
+        assert not early
         assert [(code, found["outputs"]["done"]) for code, found in answers] == [(200, ROUNDS)]
         assert child.wait(60) == 0
     assert docker("ps", "--all", "--quiet", f"--filter=name={running.started['container']}", host=engine.host) == ""
