@@ -8,7 +8,7 @@ FILE = "operations.json"
 def write_places(folder):
     """Write the first name of each type of operation in the SavedModel: a step of another runtime may not read it.
 
-    OpenVINO's libraries and TensorFlow's, loaded after them, have been seen to wait for each other for ever (2.18.1).
+    OpenVINO's libraries and TensorFlow's, loaded after them, have been seen to block each other without end (2.18.1).
     """
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
