@@ -3,13 +3,14 @@
 import numpy as np
 from cases import to_plain
 
-BOUNDS = {None: 1e-4, "float16": 3e-3, "dynamic": 0.2, "int8": 0.2}
+BOUNDS = {None: 1e-4, "float16": 3e-3, "dynamic": 0.1, "int8": 0.1}
 """Largest difference divided by the largest answer, by quantization. Without any, measured at most 1.5e-6 on TensorFlow
 2.15.1 and 2.21.0 for CPU."""
 MEAN_BOUNDS = {"dynamic": 0.02, "int8": 0.02}
 """Root mean square of the differences divided by the largest answer. Single answers lie outside of the samples' range:
-of CNNs in LiteRT, int8 with good samples came to 0.0072 in the mean, and to 0.063, once above 0.1; with samples half as
-bright as those of the proof to 0.045 and 0.24 at least, with nearly alike ones to 0.008 to 0.063 and 0.12 to 0.39."""
+of CNNs in LiteRT, int8 with good samples came to 0.0072 in the mean, and to 0.063 at most but for one CNN with random
+weights, which is refused; with samples half as bright as those of the proof to 0.045 and 0.24 at least, with nearly
+alike ones to 0.008 to 0.063 and 0.12 to 0.39."""
 HALF_PRECISION = 1e-2  # of a model that computes in float16 or bfloat16, whose sums are in another order
 
 

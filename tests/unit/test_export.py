@@ -135,8 +135,8 @@ def test_a_missing_output_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("gaps", "problem"),
     [
-        ([0.19] + [0.001] * 99, None),  # one answer beyond the samples' range
-        ([0.21] + [0.0] * 99, "0.21 of the largest answer"),
+        ([0.09] + [0.001] * 99, None),  # one answer beyond the samples' range
+        ([0.11] + [0.0] * 99, "0.11 of the largest answer"),
         ([0.03] * 100, "0.03 of the largest answer in the mean"),
     ],
 )
