@@ -111,9 +111,10 @@ def test_two_workers_train_by_compose(setting: Setting) -> None:
 
 
 def test_the_exported_model_answers_without_tensorflow(setting: Setting) -> None:
-    folder, printed = run_example("export-to-litert", setting)
+    folder, printed = run_example("export-and-browser", setting)
     assert "LiteRT answers" in printed
     assert (folder / "exported/model.tflite.report.json").is_file()
+    assert (folder / "exported/model.tfjs/index.html").is_file()
 
 
 def test_the_cloud_s_machine_gets_a_training_that_goes_on(setting: Setting) -> None:

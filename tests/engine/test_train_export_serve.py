@@ -53,13 +53,13 @@ def read(url: str) -> bytes:
 
 def test_the_blocks_of_the_tutorial_run(engine: DockerEngine) -> None:
     request = ["--tf", "2.15", "--python", "3.11", "--device", "cpu"]
-    for suffix in ("", "-export-litert", "-serve"):
+    for suffix in ("", "-export-litert", "-export-tfjs", "-serve"):
         _built(f"{IDENTIFIER}{suffix}", *request, *(["--variant", suffix[1:]] if suffix else []))
     found = [block for block in blocks(PAGE) if block.mark == MARK]
-    build, program, train, board, export, serve, ask = found
+    build, program, train, board, export, browser, page, serve, ask = found
     wanted = [
         ["tfimg", "build", *request],
-        *[["tfimg", "build", *request, "--variant", one] for one in ("export-litert", "serve")],
+        *[["tfimg", "build", *request, "--variant", one] for one in ("export-litert", "export-tfjs", "serve")],
     ]
     assert [shlex.split(line) for line in build.text.splitlines()] == wanted
     with tempfile.TemporaryDirectory() as name:
@@ -91,6 +91,9 @@ def test_the_blocks_of_the_tutorial_run(engine: DockerEngine) -> None:
             wait_until(lambda: b"epoch_accuracy" in read("http://127.0.0.1:6006/data/plugin/scalars/tags"))
         assert "the bound is 0.0001" in run(export.text)
         assert (work / "exported/digits.tflite").stat().st_size > 5000
+        assert "the bound is 0.0001" in run(browser.text)
+        with started(page.text, work, environ, group):
+            wait_until(lambda: b"TensorFlow.js" in read("http://127.0.0.1:8000/"))
         with started(serve.text, work, environ, group) as child:
             assert child.stdout is not None
             printed = child.stdout.readline()
