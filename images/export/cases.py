@@ -24,6 +24,13 @@ def read_cases(path):
     return list(cases.values())
 
 
+def pair(names, values):
+    """Return values by name. Raises `ValueError` unless there are as many."""
+    if len(names) != len(values):
+        raise ValueError(f"{len(names)} names for {len(values)} values: {names}")
+    return dict(zip(names, values))
+
+
 def to_plain(value):
     """Return an array of a type that NumPy writes without pickle."""
     value = np.asarray(value)

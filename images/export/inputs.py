@@ -160,7 +160,7 @@ def read_samples(path, specs, calibrates):
     counts = {name: len(found) for name, found in groups.items()}
     if len(set(counts.values())) > 1 or not all(counts.values()):
         raise Refused(f"--samples: the numbers of samples differ or are 0: {counts}", "Give as many for each input.")
-    cases = [dict(zip(groups, values, strict=True)) for values in zip(*groups.values(), strict=False)]
+    cases = [dict(zip(groups, values)) for values in zip(*groups.values())]
     if not calibrates:
         return cases[:100], []
     distinct = count_distinct(cases)
@@ -201,9 +201,7 @@ def _split(name, values, spec):
     else:
         pieces = [values[at : at + rows] for at in range(0, len(values) - rows + 1, rows)] if values.ndim else []
     wanted = shape[1:]
-    if values.ndim != max(len(shape), 1) or any(
-        w not in (None, h) for w, h in zip(wanted, values.shape[1:], strict=True)
-    ):
+    if values.ndim != max(len(shape), 1) or any(w not in (None, h) for w, h in zip(wanted, values.shape[1:])):
         raise Refused(
             f"--samples: {name} has the shape {list(values.shape)}; the model takes {shape}, samples first.",
             "Correct the shape.",

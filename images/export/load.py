@@ -3,6 +3,7 @@
 import re
 
 import tensorflow as tf
+from cases import pair
 from refusal import Refused, first_line
 
 KERAS_ALIASES = {"serve", "serving_default"}  # Keras 3's `model.export` writes one function under both names
@@ -69,14 +70,14 @@ def load_keras(path, version):
         )
     tensors = tf.nest.flatten(structure)
     names = _unique([_layer_name(tensor) for tensor in tensors])
-    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in zip(names, tensors, strict=True)}
+    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in pair(names, tensors).items()}
     labels = _unique(
         [str(one) for one in getattr(model, "output_names", None) or map(_layer_name, tf.nest.flatten(answers))]
     )
 
     def call(values):
         given = tf.nest.pack_sequence_as(structure, [values[name] for name in names])
-        return dict(zip(labels, tf.nest.flatten(model(given, training=False)), strict=True))
+        return pair(labels, tf.nest.flatten(model(given, training=False)))
 
     module = tf.Module()
     module.model = model
@@ -126,12 +127,10 @@ def load_graph(path):
         raise _unreadable(error) from None
     names = _unique([_plain(name) for name in inputs])
     labels = _unique([_plain(one.name.replace(":0", "").replace(":", "_")) for one in outputs])
-    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in zip(names, tensors, strict=True)}
+    specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in pair(names, tensors).items()}
     module = tf.Module()
     module.inner = inner
-    return module, _trace(
-        module, specs, lambda values: dict(zip(labels, inner(*(values[n] for n in names)), strict=True))
-    )
+    return module, _trace(module, specs, lambda values: pair(labels, inner(*(values[n] for n in names))))
 
 
 def _trace(module, specs, call):

@@ -4,7 +4,7 @@ import re
 from importlib.metadata import version
 
 import numpy as np
-from cases import read_cases
+from cases import pair, read_cases
 from refusal import Refused
 
 FILE = "model.onnx"
@@ -156,7 +156,7 @@ def answer(folder, cases):
         names = [one.name for one in session.get_outputs()]
         for case in cases:
             given = {name: _decode(value) for name, value in case.items()}
-            yield dict(zip(names, session.run(names, given), strict=True))
+            yield pair(names, session.run(names, given))
     except Exception as error:
         raise Refused(
             f"The converter wrote a file that onnxruntime does not run: {_line(error)}",

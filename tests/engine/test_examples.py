@@ -58,7 +58,7 @@ def run_example(name: str, setting: Setting, prepare: Callable[[Path], None] = l
     folder = copy_example(name, setting)
     prepare(folder)
     path = f"{setting.environ['PATH']}:{Path(installed_program('uv')).parent}"
-    environ = {**setting.environ, "PATH": path, "UV_LINK_MODE": "copy"}
+    environ = {**setting.environ, "PATH": path, "UV_LINK_MODE": "copy", "UV_SYSTEM_CERTS": "true"}
     scripts = [block.text for block in blocks(folder / "README.md") if block.language == "sh"]
     assert scripts
     return folder, "".join(

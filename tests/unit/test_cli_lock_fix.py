@@ -79,7 +79,18 @@ def test_comments_of_lines_that_fixes_write_are_read_and_others_refused() -> Non
         ("2.15.1-cpu-py3.11-dev", ["2.15.1-cpu-py3.11-jupyter"]),
         (
             "2.15.1-cpu-py3.11-slim",
-            [f"2.15.1-cpu-py3.11{one}" for one in ("", "-jupyter", "-export-litert", "-export-onnx", "-serve")],
+            [
+                f"2.15.1-cpu-py3.11{one}"
+                for one in (
+                    "",
+                    "-jupyter",
+                    "-export-litert",
+                    "-export-onnx",
+                    "-export-tfjs",
+                    "-export-openvino",
+                    "-serve",
+                )
+            ],
         ),
     ],
 )

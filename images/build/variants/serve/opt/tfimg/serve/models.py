@@ -188,7 +188,8 @@ class _Bound:
 
 def require_outputs(wanted, answers):
     """Raise `Invalid` for an output that the model does not have."""
-    if unknown := [name for name in wanted if name not in answers]:
+    unknown = [name for name in wanted if name not in answers]
+    if unknown:
         raise Invalid(f"The model has no output {list_names(unknown)}; it has {list_names(answers)}.")
 
 

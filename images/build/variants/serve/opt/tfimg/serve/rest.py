@@ -129,7 +129,8 @@ def _require_json(headers):
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in MEDIA:
         raise Invalid(f"The content type {media[:100]!r} is not supported: send application/json.", 415)
-    if (encoding := headers.get("content-encoding", "identity").lower()) != "identity":
+    encoding = headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
         raise Invalid(f"The content encoding {encoding[:100]!r} is not supported: send the body as it is.", 415)
 
 

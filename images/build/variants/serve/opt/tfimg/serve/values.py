@@ -2,8 +2,9 @@
 
 import base64
 import binascii
+from functools import reduce
 from itertools import chain
-from math import prod
+from operator import mul
 
 import numpy as np
 
@@ -39,8 +40,7 @@ class Tensor:
         """Return an array of this type. Raises `Invalid` if its shape does not fit."""
         shape = self.shape
         if shape is None or (
-            len(shape) == array.ndim
-            and all(one in (None, given) for one, given in zip(shape, array.shape, strict=True))
+            len(shape) == array.ndim and all(one in (None, given) for one, given in zip(shape, array.shape))
         ):
             return array
         raise Invalid(f"Input {self.name!r} has the shape {show(array.shape)}; the model takes {show(shape)}.")
@@ -232,7 +232,7 @@ def read_raw(tensor, shape, content):
     """Return the array of bytes as V2 has them: little-endian, strings after their length. Raises `Invalid`."""
     if tensor.label != "string":
         dtype = np.dtype("<f4") if tensor.label == "bfloat16" else tensor.dtype
-        if len(content) != prod(shape) * dtype.itemsize:
+        if len(content) != reduce(mul, shape, 1) * dtype.itemsize:
             raise Invalid(f"Input {tensor.name!r} has {len(content)} bytes; its shape has another number.")
         return tensor.check(np.frombuffer(content, dtype).reshape(shape).astype(tensor.dtype, copy=False))
     items, place = [], 0
@@ -262,7 +262,7 @@ def write_v1(arrays, rows):
             raise Invalid(f'Output {name!r} has the shape {show(array.shape)} for {rows} rows: send "inputs" instead.')
     if len(plain) == 1:
         return {"predictions": next(iter(plain.values()))}
-    return {"predictions": [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]}
+    return {"predictions": [dict(zip(plain, row)) for row in zip(*plain.values())]}
 
 
 def to_plain(name, array):
@@ -279,7 +279,7 @@ def to_plain(name, array):
         flat = (
             [flat[at : at + size] for at in range(0, len(flat), size)]
             if size
-            else [[] for _ in range(prod(array.shape[:-1]))]
+            else [[] for _ in range(reduce(mul, array.shape[:-1], 1))]
         )
     return flat if array.ndim else flat[0]
 
