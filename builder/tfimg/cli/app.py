@@ -58,7 +58,7 @@ GROUPS = {
         "run": ("run:Run", "start a container with the flags of its device"),
         "jupyter": ("run:Jupyter", "start JupyterLab of an image, and print its address"),
         "shell": ("run:Shell", "start a shell in an image"),
-        "export": ("export:ExportModel", "export a model to LiteRT or ONNX, and prove that it answers as before"),
+        "export": ("export:ExportModel", "convert a model for another runtime, and prove that it answers as before"),
         "serve": ("serve:Serve", "serve a model on a port of this machine, and print a request"),
         "doctor": ("machine:Doctor", "say whether this machine can build and run images"),
         "clean": ("machine:Clean", "show and remove what tfimg keeps on this machine"),
