@@ -357,9 +357,8 @@ def test_the_container_is_not_root_and_writes_nowhere(server: Server, engine: Do
     tried = "id -u; touch /x /models/x /home/tensorflow/x 2>/dev/null || echo refused; touch /tmp/x && echo written"
     said = docker("exec", server.started["container"], "sh", "-c", tried, host=engine.host).split()
     assert said == ["1000", "refused", "written"]
-    assert "healthy" in docker(
-        "inspect", "--format={{.State.Health.Status}}", server.started["container"], host=engine.host
-    )
+    state = ("inspect", "--format={{.State.Health.Status}}", server.started["container"])
+    wait_until(lambda: docker(*state, host=engine.host).strip() == "healthy", seconds=120)
 
 
 def test_ctrl_c_lets_a_request_finish_and_removes_the_container(image: Built, engine: DockerEngine) -> None:
