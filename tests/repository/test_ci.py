@@ -114,6 +114,7 @@ def test_the_action_gives_nothing_when_it_cannot_verify(
     assert not (tmp_path / "there").exists()
 
 
+@pytest.mark.full
 def test_gitlab_s_job_gives_nothing_when_it_cannot_verify(
     tmp_path: Path, installed: Installed, server: Loopback
 ) -> None:
@@ -229,6 +230,7 @@ def test_gitlab_s_job_demands_a_wheel_with_its_hash(tmp_path: Path, wheel: str) 
     assert "Set it to the address of tfimg's wheel that ends in .whl#sha256=<64 digits>." in ended.stderr
 
 
+@pytest.mark.full
 def test_gitlab_s_job_refuses_another_wheel(tmp_path: Path, installed: Installed) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
