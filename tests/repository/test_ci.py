@@ -103,6 +103,7 @@ def test_outputs_come_from_the_last_line_of_tfimg() -> None:
         ('x:$(touch here)"; touch "there', "", 2),
     ],
 )
+@pytest.mark.full
 def test_the_action_gives_nothing_when_it_cannot_verify(
     tmp_path: Path, installed: Installed, server: Loopback, tag: str, platform: str, code: int
 ) -> None:
