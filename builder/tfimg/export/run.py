@@ -23,11 +23,10 @@ from tfimg.core.text import make_html_environment
 from tfimg.engine.interface import DeviceSupport
 from tfimg.export.page import EXAMPLES, write_page
 from tfimg.export.ways import ENDINGS, FOLDERS, ExportOptions
-from tfimg.host.run import IMAGE_USER, choose_owner, missing_client
+from tfimg.host.run import CONFINED, IMAGE_USER, choose_owner, client_command, missing_client
 
 SECONDS = 3600.0  # of all steps together
 MEMORY = "8g"  # of the container: an estimate
-PROCESSES = 4096  # TensorFlow has a few threads for each core of the machine
 STAGING = ".tfimg-export-"
 PROGRAM, MODEL, SAMPLES, WORK = "/opt/tfimg-export", "/model", "/samples.npz", "/export"
 JAVASCRIPT = "/tfjs"
@@ -198,17 +197,8 @@ def plan_container(export: ExportRun, staging: Path, toolkit: DeviceSupport, con
         value = f'type=bind,"source={source.absolute()}",target={target}{",readonly" if read_only else ""}'
         volumes += ["--mount", value]
     return (
-        *(["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]),
-        *("run", "--rm", "--interactive", "--name", container, "--network", "none", "--read-only"),
-        *(
-            "--tmpfs",
-            "/tmp:rw,mode=1777",  # noqa: S108 - of the container
-            "--cap-drop",
-            "ALL",
-            "--security-opt",
-            "no-new-privileges",
-        ),
-        *("--memory", MEMORY, "--pids-limit", str(PROCESSES), "--env", "HOME=/tmp", "--env", "TMPDIR=/export"),
+        *(*client_command(toolkit), "run", "--rm", "--interactive", "--name", container, "--network", "none"),
+        *(*CONFINED, "--memory", MEMORY, "--env", "HOME=/tmp", "--env", "TMPDIR=/export"),
         *(choose_owner(staging.stat(), toolkit) or ()),
         *volumes,
         *(export.digest, "python", "-I", f"{PROGRAM}/export_model.py", f"{WORK}/request.json", WORK),

@@ -186,8 +186,7 @@ def plan_run(image: str, spec: ImageSpec, options: RunOptions, target_host: Targ
     shm, toolkit = options.shm_size or (None if options.has("--ipc") else settings.shm), target_host.toolkit
     folders = _folder_settings(options, toolkit) if options.as_owner and toolkit.shares_files else _Settings()
     argv = [
-        # The `docker` command cannot request a GPU of older Podman services, and is often not installed beside Podman.
-        *(["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]),
+        *client_command(toolkit),
         *("run", "--rm"),
         *(["--interactive"] if options.interactive else []),
         *(["--tty"] if options.terminal else []),
@@ -249,6 +248,18 @@ def choose_owner(folder: os.stat_result, toolkit: DeviceSupport) -> tuple[str, .
         return ()
     # The image's HOME is writable for group 0.
     return ("--user", f"{folder.st_uid}:{folder.st_gid}", "--group-add", "0")
+
+
+CONFINED = (
+    *("--read-only", "--tmpfs", "/tmp:rw,mode=1777"),  # noqa: S108 - of the container
+    *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--pids-limit", "4096"),
+)
+"""Options of a container that reads a model of the user and writes to /tmp; 4096 processes are a few for each core."""
+
+
+def client_command(toolkit: DeviceSupport) -> tuple[str, ...]:
+    """Return the start of an engine's command; `docker` is often not installed beside Podman, and asks for no GPU."""
+    return ("podman", "--url", toolkit.host) if toolkit.engine == "Podman" else ("docker",)
 
 
 def missing_client(argv: Sequence[str]) -> EngineUnavailable:

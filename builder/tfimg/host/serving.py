@@ -20,7 +20,7 @@ from tfimg.core.errors import FileError, MissingVariant, ResolutionError, Unsuit
 from tfimg.core.text import quote_argument
 from tfimg.engine.interface import DeviceSupport
 from tfimg.host.jupyter import LOOPBACK
-from tfimg.host.run import IMAGE_USER, RunOptions, RunPlan, choose_owner, parse_gpus, plan_run
+from tfimg.host.run import CONFINED, IMAGE_USER, RunOptions, RunPlan, choose_owner, client_command, parse_gpus, plan_run
 from tfimg.host.survey import TargetHost, choose_gpu_access, gpu_options
 from tfimg.matrix.devices import CPU, DEVICES, Device
 from tfimg.matrix.schema import ServingImage, minor_version
@@ -29,12 +29,11 @@ from tfimg.matrix.spec import ImageSpec
 SERVE = "serve"  # the variant
 REST_PORT, GRPC_PORT = 8080, 8081  # of KServe's model server
 TENSORFLOW_REST, TENSORFLOW_GRPC = 8501, 8500  # of TensorFlow Serving's images
-MODELS = "/models"
+MODELS = "/models"  # where both servers find their models
 MODEL_FILE = "saved_model.pb"
 SERVING_LABEL = "tfimg.serving"  # label of the containers, by which `docker ps` finds one whose tfimg was killed
 START_SECONDS = 600  # a small model answers after 8 s on two cores; one of several GB is read from a slow disk
 ANSWER_SECONDS = 60  # the first request of a model prepares its graph
-PROCESSES = 4096  # TensorFlow has a few threads for each core of the machine
 LENGTHS = (1, 2, 8, 32, 224)
 """Sizes of unknown dimensions that an example tries, in this order."""
 SHORT = 500  # characters of an example that a command line shows; a longer one is computed there
@@ -138,7 +137,7 @@ def plan_serving(
     Raises `UnsuitableHost`, and as `choose_reader` and `plan_run` do.
     """
     require_local(target_host.toolkit, spec.device)
-    flags = list_flags(model, container, dict(zip(ports, (REST_PORT, GRPC_PORT), strict=True)), MODELS)
+    flags = list_flags(model, container, dict(zip(ports, (REST_PORT, GRPC_PORT), strict=True)))
     flags = (*flags, *choose_reader(model, target_host.toolkit))
     asked = replace(options, options=flags, interactive=False, terminal=False, as_owner=False)
     return plan_run(image, spec, asked, target_host)
@@ -156,11 +155,20 @@ def plan_tensorflow_serving(
     require_local(toolkit, CPU)
     image = f"docker.io/tensorflow/serving:{facts.release}{'-gpu' if gpus else ''}"
     access = gpu_options(choose_gpu_access(toolkit, target_host.host), parse_gpus(gpus)) if gpus else ()
-    flags = list_flags(model, container, dict(zip(ports, (TENSORFLOW_REST, TENSORFLOW_GRPC), strict=True)), MODELS)
+    flags = list_flags(model, container, dict(zip(ports, (TENSORFLOW_REST, TENSORFLOW_GRPC), strict=True)))
     # The image has no USER, and any user can run its server.
     user = choose_reader(model, toolkit) or ("--user", f"{IMAGE_USER}:{IMAGE_USER}")
-    start = ["podman", "--url", toolkit.host] if toolkit.engine == "Podman" else ["docker"]
-    return image, (*start, "run", "--rm", *access, *flags, *user, "--env", f"MODEL_NAME={model.name}", image)
+    return image, (
+        *client_command(toolkit),
+        "run",
+        "--rm",
+        *access,
+        *flags,
+        *user,
+        "--env",
+        f"MODEL_NAME={model.name}",
+        image,
+    )
 
 
 def find_serving_image(images: Mapping[str, ServingImage], tensorflow: str | None) -> ServingImage:
@@ -175,17 +183,16 @@ def find_serving_image(images: Mapping[str, ServingImage], tensorflow: str | Non
     return images[wanted]
 
 
-def list_flags(model: ModelFolder, container: str, ports: Mapping[int, int], models: str) -> tuple[str, ...]:
+def list_flags(model: ModelFolder, container: str, ports: Mapping[int, int]) -> tuple[str, ...]:
     """Return the options of a server's container: it reads the model, and writes to /tmp alone.
 
-    `ports` are those of loopback with those of the container; below the folder `models` the server finds its models.
+    `ports` are those of loopback with those of the container.
     """
-    mount = f'type=bind,"source={model.folder}",target={models}/{model.place},readonly'
+    mount = f'type=bind,"source={model.folder}",target={MODELS}/{model.place},readonly'
     published = [word for outer, inner in ports.items() for word in ("--publish", f"{LOOPBACK}:{outer}:{inner}")]
     return (
-        *("--name", container, "--label", SERVING_LABEL, *published, "--mount", mount, "--read-only"),
-        *("--tmpfs", "/tmp:rw,mode=1777", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),  # noqa: S108
-        *("--pids-limit", str(PROCESSES)),
+        *("--name", container, "--label", SERVING_LABEL, *published, "--mount", mount),
+        *CONFINED,
     )
 
 
