@@ -14,8 +14,10 @@ from operations import write_places
 from refusal import Refused, first_line
 from saved import copy_with_signature, find_composite, forget_compilation, has_tables_of_tensorflow_1
 
-IN_NO_TARGET = ("ParseExample", "ParseExampleV2", "ParseSingleExample", "DecodeImage", "DecodeJpeg", "DecodePng",
-                "DecodeBmp", "DecodeGif", "DecodeAndCropJpeg", "DecodeCSV", "DecodeRaw", "DecodeWav", "ReadFile")  # fmt: skip
+IN_NO_TARGET = (
+    "ParseExample", "ParseExampleV2", "ParseSingleExample", "DecodeImage", "DecodeJpeg", "DecodePng", "DecodeBmp",
+    "DecodeGif", "DecodeAndCropJpeg", "DecodeCSV", "DecodeRaw", "DecodeWav", "ReadFile",
+)  # fmt: skip
 """Operations that take texts of a form which no made-up text has."""
 ASSIGN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
@@ -24,23 +26,10 @@ def read(request, folder):
     """Write `normal/`, `inputs.npz`, `reference.npz` and perhaps `calibration.npz`; return what the model is."""
     kind, path = find_kind(request["model"])
     version = keras_version(path, kind) if kind in ("keras", "h5") else ""
-    if kind == "saved_model":
-        module, function = load_saved_model(path, request.get("signature"))
-    elif request.get("signature"):
-        raise Refused(f"--signature: a model of this kind ({kind}) has no signatures.", "Leave the option out.")
-    elif kind == "graph":
-        module, function = load_graph(path)
-    else:
-        module, function = load_keras(path, version)
-    taken = function.structured_input_signature[1]
+    module, function = load(kind, path, version, request.get("signature"))
+    taken, outputs = function.structured_input_signature[1], function.structured_outputs
     specs = {name: taken[argument] for name, argument in module.arguments.items()}
-    if not specs:
-        raise Refused("The signature has no inputs.", "Choose another signature, or save one that takes inputs.")
-    odd = [name for name, spec in specs.items() if not isinstance(spec, tf.TensorSpec)]
-    outputs = function.structured_outputs
-    odd += [name for name, spec in outputs.items() if not isinstance(spec, (tf.TensorSpec, tf.Tensor))]
-    if odd:
-        raise Refused(f"{', '.join(odd)}: ragged and sparse tensors have no counterpart.", "Use dense tensors there.")
+    require_dense(specs, outputs)
     operations = [one for graph in all_graphs(function.graph) for one in graph.get_operations()]
     of_python = [one.name for one in operations if one.type in ("PyFunc", "PyFuncStateless", "EagerPyFunc")]
     if of_python:
@@ -54,35 +43,20 @@ def read(request, folder):
         answer = function(**{module.arguments[name]: tf.constant(value) for name, value in case.items()})
         return {name: np.asarray(value.numpy()) for name, value in answer.items()}
 
+    calibration = []
     try:
         if samples := request.get("samples"):
             cases, calibration = read_samples(samples, specs, request.get("quantize") == "int8")
             answers = run_samples(cases, run)
         else:
-            calibration = []
             cases, answers = make_cases(function, specs, module, path, run)
     except NoInputs as error:
         raise explain(error, operations, path) from None
-    for case, answer in zip(cases, answers):
-        again = run(case)
-        changed = [name for name in answer if not same(answer[name], again[name])]
-        if changed:
-            raise Refused(
-                f"{', '.join(changed)}: the model answers the same input in another way the second time, as with "
-                "random numbers or a state that it keeps.",
-                "Export a signature without them.",
-            )
+    require_same(cases, answers, run)
     write_cases(folder / "inputs.npz", cases)
     write_cases(folder / "reference.npz", answers)
     write_cases(folder / "calibration.npz", calibration)
-    target = request["target"]
-    if target == "litert" and kind == "saved_model" and has_tables_of_tensorflow_1(path):
-        copy_with_signature(path, folder / "normal", module.signature_name)
-    else:
-        tf.saved_model.save(module, str(folder / "normal"), signatures={"serving_default": function})
-        if target == "onnx":
-            forget_compilation(folder / "normal")
-    write_places(folder)
+    write_normal(request, folder, module, function, path if kind == "saved_model" else None)
     halves = any(tensor.dtype in (tf.float16, tf.bfloat16) for one in operations for tensor in one.outputs)
     of_batch = [one.name for one in operations if "FusedBatchNorm" in one.type and one.node_def.attr["is_training"].b]
     return {
@@ -117,6 +91,50 @@ def all_graphs(graph):
 def describe(spec):
     """Return shape (None for an unknown dimension) and type of a tensor."""
     return {"shape": spec.shape.as_list() if spec.shape.rank is not None else None, "dtype": spec.dtype.name}
+
+
+def load(kind, path, version, signature):
+    """Return module and function of a model. Raises `Refused`."""
+    if kind == "saved_model":
+        return load_saved_model(path, signature)
+    if signature:
+        raise Refused(f"--signature: a model of this kind ({kind}) has no signatures.", "Leave the option out.")
+    return load_graph(path) if kind == "graph" else load_keras(path, version)
+
+
+def require_dense(specs, outputs):
+    """Raise `Refused` without inputs, and for inputs or outputs that are no plain tensors."""
+    if not specs:
+        raise Refused("The signature has no inputs.", "Choose another signature, or save one that takes inputs.")
+    odd = [name for name, spec in specs.items() if not isinstance(spec, tf.TensorSpec)]
+    odd += [name for name, spec in outputs.items() if not isinstance(spec, (tf.TensorSpec, tf.Tensor))]
+    if odd:
+        raise Refused(f"{', '.join(odd)}: ragged and sparse tensors have no counterpart.", "Use dense tensors there.")
+
+
+def require_same(cases, answers, run):
+    """Raise `Refused` if the model answers an input in another way the second time."""
+    for case, answer in zip(cases, answers):
+        again = run(case)
+        changed = [name for name in answer if not same(answer[name], again[name])]
+        if changed:
+            raise Refused(
+                f"{', '.join(changed)}: the model answers the same input in another way the second time, as with "
+                "random numbers or a state that it keeps.",
+                "Export a signature without them.",
+            )
+
+
+def write_normal(request, folder, module, function, saved_model):
+    """Write the SavedModel that the converter begins with."""
+    normal = folder / "normal"
+    if request["target"] == "litert" and saved_model and has_tables_of_tensorflow_1(saved_model):
+        copy_with_signature(saved_model, normal, module.signature_name)
+    else:
+        tf.saved_model.save(module, str(normal), signatures={"serving_default": function})
+        if request["target"] == "onnx":
+            forget_compilation(normal)
+    write_places(folder)
 
 
 def run_samples(cases, run):

@@ -20,19 +20,10 @@ def convert(_request, folder):
         model = openvino.convert_model(str(folder / "normal"))
     except Exception as error:
         raise _refusal(error, folder) from None
-    name_last(model.outputs, json.loads((folder / "read.json").read_text())["outputs"])
     (folder / FILE).mkdir()
     # Without the option it keeps float32 in 16 bits, which is another model.
     openvino.save_model(model, str(folder / FILE / "model.xml"), compress_to_fp16=False)
     return {"file": FILE, "converter": f"OpenVINO {version('openvino')}"}
-
-
-def name_last(ports, names):
-    """Name the output whose name OpenVINO has lost, as of a constant or one that is named like an input."""
-    free = [one for one in ports if not set(one.get_names()) & set(names)]
-    lost = set(names) - {name for one in ports for name in one.get_names()}
-    if len(free) == len(lost) == 1:
-        free[0].get_tensor().add_names(lost)
 
 
 def _refusal(error, folder):

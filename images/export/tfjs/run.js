@@ -43,8 +43,7 @@ globalThis.tfimg = (() => {
     const known = new Set(model.inputs.map((one) => one.name));
     const feeds = {};
     for (const [name, value] of Object.entries(inputs)) {
-      const tensor = places[name]?.name.split(":")[0];
-      if (known.has(name) || known.has(tensor)) feeds[name] = toTensor(value);
+      if (places[name] && known.has(places[name].name.split(":")[0])) feeds[name] = toTensor(value);
     }
     const names = Object.keys(outputs);
     const found = [await execute(model, feeds, names)].flat();
