@@ -29,6 +29,7 @@ EXAMPLES = 4  # of the page
 EMPTY = (
     "tensorflow_decision_forests", "tensorflow_hub", "tf_keras", "jax", "jax.experimental", "jax.experimental.jax2tf",
 )  # fmt: skip
+NOT_FROZEN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "HashTableV2")
 NEXT = "Export with --to onnx, or change the model."
 
 
@@ -115,6 +116,11 @@ def _refusal(error, folder):
     if start.startswith("Unsupported Ops"):
         ops = find_places(folder, {name.strip() for name in names.split(",")})
         return Refused(f"TensorFlow.js does not have: {'; '.join(ops[:10])}.", NEXT, operations=ops)
+    if text.endswith("is not in graph"):  # what it says of any graph that cannot be frozen
+        ops = find_places(folder, {name for name in NOT_FROZEN if has_operation(folder, name)})
+        return Refused(
+            f"tensorflowjs cannot freeze the model{' with ' + '; '.join(ops) if ops else ''}.", NEXT, operations=ops
+        )
     lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
     return Refused(f"tensorflowjs cannot convert the model: {lines[0][:400]}", NEXT)
 
