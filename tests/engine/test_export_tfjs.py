@@ -18,7 +18,7 @@ from support.cli import CliResult, assert_refused, run_tfimg
 from support.containers import container
 from tfimg.engine.docker import DockerEngine
 
-from .conftest import IDENTIFIER, REPOSITORY, Built, _built
+from .conftest import IDENTIFIER, REPOSITORY, Built, _built, build_release
 
 pytestmark = [pytest.mark.full, pytest.mark.group("export"), pytest.mark.timeout(900)]
 
@@ -83,8 +83,8 @@ def models(tfjs: Built, engine: DockerEngine, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-def export(model: Path, target: str, output: Path, *options: str) -> CliResult:
-    request = ["--to", target, "--tf", "2.15", "--repository", REPOSITORY, "--output", str(output)]
+def export(model: Path, target: str, output: Path, *options: str, release: str = "2.15") -> CliResult:
+    request = ["--to", target, "--tf", release, "--repository", REPOSITORY, "--output", str(output)]
     return run_tfimg("export", str(model), *request, *options)
 
 
@@ -129,6 +129,14 @@ def test_the_folder_has_the_model_alone(model: str, models: Path, tmp_path: Path
     assert done.code == 0, done.stderr
     name = model.removesuffix(".keras")
     assert {file.name for file in (tmp_path / f"{name}.tfjs").iterdir()} == {"model.json", "group1-shard1of1.bin"}
+
+
+@pytest.mark.parametrize("release", ["2.18", "2.21"])
+def test_newer_releases_convert_saved_models(release: str, models: Path, tmp_path: Path) -> None:
+    build_release(release, "export-tfjs")
+    for model in ("lookup", "old"):
+        done = export(models / model, "tfjs", tmp_path, release=release)
+        assert done.code == 0, done.stderr
 
 
 @pytest.mark.parametrize(
