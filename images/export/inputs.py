@@ -20,6 +20,10 @@ PASS_ON = {
 """Operations whose output has values of their input; Keras 3 adds the size of a table to indices below 0."""
 
 
+class NoInputs(Refused):
+    """The model does not take the inputs of the proof."""
+
+
 def find_ranges(function):
     """Return how many rows the smallest table has that is indexed by an input, by the input's name."""
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
@@ -56,10 +60,10 @@ def _sources(tensor, names):
 
 
 def make_cases(function, specs, module, path, run):
-    """Return cases that the model takes, and its answers. Raises `Refused` if it takes none."""
+    """Return cases that the model takes, and its answers. Raises `NoInputs` if it takes none."""
     ranges, words = find_ranges(function), find_words(function, module, path)
     problem = None
-    whole = {name: find_end(spec.dtype, ranges.get(name)) for name, spec in specs.items()}
+    whole = {name: find_end(spec.dtype, ranges.get(module.arguments[name])) for name, spec in specs.items()}
     ends = {name: end for name, end in whole.items() if end}
     for lengths, most in itertools.product(LENGTHS, (2**31, 2)):
         below = {name: min(end, most) for name, end in ends.items()}
@@ -70,14 +74,14 @@ def make_cases(function, specs, module, path, run):
                 )
                 for number in range(MADE_UP)
             ]
-            return cases, [run(function, case) for case in cases]
+            return cases, [run(case) for case in cases]
         except Exception as error:
             problem = problem or error
         if most == 2 and all(
             None not in (spec.shape.as_list() if spec.shape.rank is not None else [None]) for spec in specs.values()
         ):
             break
-    raise Refused(
+    raise NoInputs(
         f"The model itself takes no made-up inputs: {first_line(problem)}",
         "Give inputs that it takes with --samples FILE.npz.",
     )
@@ -163,6 +167,9 @@ def read_samples(path, specs, calibrates):
     cases = [dict(zip(groups, values)) for values in zip(*groups.values())]
     if not calibrates:
         return cases[:100], []
+    for name in specs:
+        if any(case[name].dtype.kind == "f" and not np.isfinite(case[name]).all() for case in cases):
+            raise Refused(f"--samples: {name} has NaN or infinity, which have no range.", "Leave these samples out.")
     distinct = count_distinct(cases)
     if distinct < MIN_SAMPLES:
         raise Refused(

@@ -5,6 +5,7 @@ import re
 import tensorflow as tf
 from cases import pair
 from refusal import Refused, first_line
+from saved import is_saved_model, read_saved_model
 
 KERAS_ALIASES = {"serve", "serving_default"}  # Keras 3's `model.export` writes one function under both names
 
@@ -12,7 +13,7 @@ KERAS_ALIASES = {"serve", "serving_default"}  # Keras 3's `model.export` writes 
 def load_saved_model(path, wanted):
     """Return module and function of a signature. Raises `Refused` without one that is clear."""
     try:
-        loaded = tf.saved_model.load(str(path))
+        loaded = tf.saved_model.load(str(path), tags=find_tags(path))
     except Exception as error:
         raise _unreadable(error, "Copy the whole folder again, with variables/ and assets/.") from None
     names = sorted(loaded.signatures)
@@ -35,6 +36,19 @@ def load_saved_model(path, wanted):
     return module, _trace(module, specs, lambda values: inner(**values))
 
 
+def find_tags(path):
+    """Return the tags of the graph for serving if a SavedModel has several, else None. Raises `Refused` without one."""
+    if not (path / "saved_model.pb").exists():
+        return None
+    found = [set(graph.meta_info_def.tags) for graph in read_saved_model(path).meta_graphs]
+    if len(found) == 1:
+        return None
+    if {"serve"} in found:
+        return ["serve"]
+    tags = ", ".join("+".join(sorted(one)) or "no tag" for one in found)
+    raise Refused(f"The SavedModel has several graphs ({tags}), none for serving.", "Save one with the tag `serve`.")
+
+
 def load_keras(path, version):
     """Return module and function of a Keras model. Raises `Refused` for a file of another Keras."""
     installed = int(_keras_version().partition(".")[0])
@@ -46,7 +60,7 @@ def load_keras(path, version):
             "Use a release of TensorFlow from 2.16 on, such as --tf 2.18.",
         )
     try:
-        model = tf.keras.models.load_model(str(path), compile=False)
+        model = tf.keras.models.load_model(str(path), compile=False, safe_mode=False)  # Python of Lambda layers
     except Exception as error:
         older = written and written < installed
         raise _unreadable(error, "Keras 2 wrote the file: use --tf 2.15." if older else None) from None
@@ -71,9 +85,11 @@ def load_keras(path, version):
     tensors = tf.nest.flatten(structure)
     names = _unique([_layer_name(tensor) for tensor in tensors])
     specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in pair(names, tensors).items()}
-    labels = _unique(
-        [str(one) for one in getattr(model, "output_names", None) or map(_layer_name, tf.nest.flatten(answers))]
-    )
+    tensors_out = tf.nest.flatten(answers)
+    if isinstance(answers, dict) and len(tensors_out) == len(answers):
+        labels = sorted(answers)  # the order of tf.nest
+    else:
+        labels = _unique([str(one) for one in getattr(model, "output_names", None) or map(_layer_name, tensors_out)])
 
     def call(values):
         given = tf.nest.pack_sequence_as(structure, [values[name] for name in names])
@@ -104,7 +120,12 @@ def load_graph(path):
         else:
             graph.ParseFromString(path.read_bytes())
     except Exception as error:
-        raise Refused(f"The file is no graph: {first_line(error)}", "Give a GraphDef, or a SavedModel.") from None
+        step = "Give a GraphDef, or a SavedModel."
+        if path.suffix != ".pbtxt" and is_saved_model(path):
+            raise Refused(
+                "The file is the saved_model.pb of a SavedModel.", "Give the folder of the SavedModel."
+            ) from None
+        raise Refused(f"The file is no graph: {first_line(error)}", step) from None
     kinds = ("Variable", "VariableV2", "VarHandleOp", "VarIsInitializedOp", "ReadVariableOp")
     variables = [node.name for node in graph.node if node.op in kinds]
     if variables:
@@ -134,7 +155,7 @@ def load_graph(path):
 
 
 def _trace(module, specs, call):
-    """Return the function of inputs with these names; the module holds it and its variables."""
+    """Return the function of inputs with these names; the module holds it, its variables, and arguments by name."""
     arguments = {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
 
     def wrapped(**values):
@@ -143,6 +164,9 @@ def _trace(module, specs, call):
     module.function = tf.function(wrapped)
     function = module.function.get_concrete_function(**arguments)
     module.kept = list(function.graph.variables)
+    # TensorFlow gives `image/encoded` the argument `image_encoded`, and saves it under its name.
+    taken = function.structured_input_signature[1]
+    module.arguments = {name: name if name in taken else re.sub(r"\W", "_", name) for name in specs}
     return function
 
 

@@ -2,6 +2,8 @@
 
 import json
 
+from saved import read_saved_model
+
 FILE = "operations.json"
 
 
@@ -10,9 +12,7 @@ def write_places(folder):
 
     OpenVINO's libraries and TensorFlow's, loaded after them, have been seen to block each other without end (2.18.1).
     """
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-
-    graph = SavedModel.FromString((folder / "normal/saved_model.pb").read_bytes()).meta_graphs[0].graph_def
+    graph = read_saved_model(folder / "normal").meta_graphs[0].graph_def
     nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
     names = {}
     for node in nodes:
@@ -24,3 +24,8 @@ def find_places(folder, types):
     """Return the operations of these types, with their names where the model has them under that type."""
     names = json.loads((folder / FILE).read_text())
     return [f"{name} in {names[name]}" if name in names else name for name in sorted(types)]
+
+
+def has_operation(folder, start):
+    """Return whether the model has an operation whose type begins so."""
+    return any(name.startswith(start) for name in json.loads((folder / FILE).read_text()))

@@ -7,33 +7,29 @@ with those of the original.
 import numpy as np
 import tensorflow as tf
 from cases import write_cases
-from inputs import make_cases, read_samples
+from inputs import NoInputs, make_cases, read_samples
 from kinds import find_kind, keras_version
 from load import load_graph, load_keras, load_saved_model
 from operations import write_places
-from refusal import Refused
+from refusal import Refused, first_line
+from saved import copy_with_signature, find_composite, forget_compilation, has_tables_of_tensorflow_1
+
+IN_NO_TARGET = (
+    "ParseExample", "ParseExampleV2", "ParseSingleExample", "DecodeImage", "DecodeJpeg", "DecodePng", "DecodeBmp",
+    "DecodeGif", "DecodeAndCropJpeg", "DecodeCSV", "DecodeRaw", "DecodeWav", "ReadFile",
+)  # fmt: skip
+"""Operations that take texts of a form which no made-up text has."""
+ASSIGN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
 def read(request, folder):
     """Write `normal/`, `inputs.npz`, `reference.npz` and perhaps `calibration.npz`; return what the model is."""
     kind, path = find_kind(request["model"])
     version = keras_version(path, kind) if kind in ("keras", "h5") else ""
-    if kind == "saved_model":
-        module, function = load_saved_model(path, request.get("signature"))
-    elif request.get("signature"):
-        raise Refused(f"--signature: a model of this kind ({kind}) has no signatures.", "Leave the option out.")
-    elif kind == "graph":
-        module, function = load_graph(path)
-    else:
-        module, function = load_keras(path, version)
-    specs = dict(function.structured_input_signature[1])
-    if not specs:
-        raise Refused("The signature has no inputs.", "Choose another signature, or save one that takes inputs.")
-    odd = [name for name, spec in specs.items() if not isinstance(spec, tf.TensorSpec)]
-    outputs = function.structured_outputs
-    odd += [name for name, spec in outputs.items() if not isinstance(spec, (tf.TensorSpec, tf.Tensor))]
-    if odd:
-        raise Refused(f"{', '.join(odd)}: ragged and sparse tensors have no counterpart.", "Use dense tensors there.")
+    module, function = load(kind, path, version, request.get("signature"))
+    taken, outputs = function.structured_input_signature[1], function.structured_outputs
+    specs = {name: taken[argument] for name, argument in module.arguments.items()}
+    require_dense(specs, outputs)
     operations = [one for graph in all_graphs(function.graph) for one in graph.get_operations()]
     of_python = [one.name for one in operations if one.type in ("PyFunc", "PyFuncStateless", "EagerPyFunc")]
     if of_python:
@@ -41,26 +37,26 @@ def read(request, folder):
             f"The model calls Python code in {of_python[0]}, which no file of a model holds.",
             "Write it with TensorFlow's operations, without `tf.py_function` and `tf.numpy_function`.",
         )
-    if samples := request.get("samples"):
-        cases, calibration = read_samples(samples, specs, request.get("quantize") == "int8")
-        answers = [run(function, case) for case in cases]
-    else:
-        calibration = []
-        cases, answers = make_cases(function, specs, module, path, run)
-    for case, answer in zip(cases, answers):
-        again = run(function, case)
-        changed = [name for name in answer if not same(answer[name], again[name])]
-        if changed:
-            raise Refused(
-                f"{', '.join(changed)}: the model answers the same input in another way the second time, as with "
-                "random numbers or a state that it keeps.",
-                "Export a signature without them.",
-            )
+
+    def run(case):
+        """Return the answers to a case, by output."""
+        answer = function(**{module.arguments[name]: tf.constant(value) for name, value in case.items()})
+        return {name: np.asarray(value.numpy()) for name, value in answer.items()}
+
+    calibration = []
+    try:
+        if samples := request.get("samples"):
+            cases, calibration = read_samples(samples, specs, request.get("quantize") == "int8")
+            answers = run_samples(cases, run)
+        else:
+            cases, answers = make_cases(function, specs, module, path, run)
+    except NoInputs as error:
+        raise explain(error, operations, path) from None
+    require_same(cases, answers, run)
     write_cases(folder / "inputs.npz", cases)
     write_cases(folder / "reference.npz", answers)
     write_cases(folder / "calibration.npz", calibration)
-    tf.saved_model.save(module, str(folder / "normal"), signatures={"serving_default": function})
-    write_places(folder)
+    write_normal(request, folder, module, function, path if kind == "saved_model" else None)
     halves = any(tensor.dtype in (tf.float16, tf.bfloat16) for one in operations for tensor in one.outputs)
     of_batch = [one.name for one in operations if "FusedBatchNorm" in one.type and one.node_def.attr["is_training"].b]
     return {
@@ -97,10 +93,78 @@ def describe(spec):
     return {"shape": spec.shape.as_list() if spec.shape.rank is not None else None, "dtype": spec.dtype.name}
 
 
-def run(function, case):
-    """Return the answers to a case, by output."""
-    answer = function(**{name: tf.constant(value) for name, value in case.items()})
-    return {name: np.asarray(value.numpy()) for name, value in answer.items()}
+def load(kind, path, version, signature):
+    """Return module and function of a model. Raises `Refused`."""
+    if kind == "saved_model":
+        return load_saved_model(path, signature)
+    if signature:
+        raise Refused(f"--signature: a model of this kind ({kind}) has no signatures.", "Leave the option out.")
+    return load_graph(path) if kind == "graph" else load_keras(path, version)
+
+
+def require_dense(specs, outputs):
+    """Raise `Refused` without inputs, and for inputs or outputs that are no plain tensors."""
+    if not specs:
+        raise Refused("The signature has no inputs.", "Choose another signature, or save one that takes inputs.")
+    odd = [name for name, spec in specs.items() if not isinstance(spec, tf.TensorSpec)]
+    odd += [name for name, spec in outputs.items() if not isinstance(spec, (tf.TensorSpec, tf.Tensor))]
+    if odd:
+        raise Refused(f"{', '.join(odd)}: ragged and sparse tensors have no counterpart.", "Use dense tensors there.")
+
+
+def require_same(cases, answers, run):
+    """Raise `Refused` if the model answers an input in another way the second time."""
+    for case, answer in zip(cases, answers):
+        again = run(case)
+        changed = [name for name in answer if not same(answer[name], again[name])]
+        if changed:
+            raise Refused(
+                f"{', '.join(changed)}: the model answers the same input in another way the second time, as with "
+                "random numbers or a state that it keeps.",
+                "Export a signature without them.",
+            )
+
+
+def write_normal(request, folder, module, function, saved_model):
+    """Write the SavedModel that the converter begins with."""
+    normal = folder / "normal"
+    if request["target"] == "litert" and saved_model and has_tables_of_tensorflow_1(saved_model):
+        copy_with_signature(saved_model, normal, module.signature_name)
+    else:
+        tf.saved_model.save(module, str(normal), signatures={"serving_default": function})
+        if request["target"] == "onnx":
+            forget_compilation(normal)
+    write_places(folder)
+
+
+def run_samples(cases, run):
+    """Return the answers to samples. Raises `NoInputs` if the model does not take them."""
+    try:
+        return [run(case) for case in cases]
+    except Exception as error:
+        what = f"The model itself does not take --samples: {first_line(error)}"
+        raise NoInputs(what, "Correct the samples.") from None
+
+
+def explain(error, operations, path):
+    """Return why a model takes no inputs, where its operations or arguments tell; else the error itself."""
+    named = [f"{one.type} in {one.name}" for one in operations if one.type in IN_NO_TARGET]
+    if named:
+        return Refused(
+            f"The model reads texts of a form of their own: {'; '.join(named[:5])}. No target has that.",
+            "Export a signature that takes what these operations answer.",
+            operations=named,
+        )
+    if kinds := find_composite(path):
+        return Refused(
+            f"The model takes {' and '.join(kinds)} tensors, which have no counterpart.", "Use dense tensors there."
+        )
+    if changes := [one.name for one in operations if one.type in ASSIGN]:
+        return Refused(
+            f"The model keeps a state from call to call: {changes[0]} changes a variable.",
+            "Make the state an input and an output.",
+        )
+    return error
 
 
 def same(one, other):

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 from cases import read_cases
 from refusal import Refused
 
@@ -46,7 +47,7 @@ def _refusal(error):
         ops = list(where)
         step = "Replace these operations, or export with --to onnx."
         if "tf.TensorListReserve" in text:  # an LSTM or GRU of any number of rows
-            step = "Use --to onnx; or a fixed batch, as `Input(shape, batch_size=1)` makes it."
+            step = "Use --to onnx; or a fixed shape, as `Input(shape, batch_size=1)` makes it."
         elif any(re.search(IN_NO_FORMAT, one) for one in ops):
             step = "Do what they do before or after the model, in the program that calls it."
         elif any("FusedBatchNorm" in one for one in ops):
@@ -60,13 +61,20 @@ def _refusal(error):
             step,
             operations=ops,
         )
+    if said := re.search(r"^.*?loc\((.*)\): (?:error: )?([Ff]ailed .*)$", text, re.MULTILINE):
+        step = (
+            "Let the model compute in float32, or try --to onnx."
+            if "bf16" in said[2]
+            else "Change the model, or try --to onnx."
+        )
+        return Refused(f"tf.lite cannot convert {_layer(said[1])}: {said[2][:300]}", step)
     lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
     return Refused(f"tf.lite cannot convert the model: {lines[0][:400]}", "Change the model, or try --to onnx.")
 
 
 def _layer(place):
     names = [one.rstrip(":").partition("@")[0] for one in re.findall(r'"([^"]+)"', place)]
-    paths = [one for one in names if "/" in one]
+    paths = [one for one in names if "/" in one and not one.endswith(".py")]
     return (paths or names or ["?"])[0]
 
 
@@ -77,13 +85,27 @@ def answer(folder, cases):
     try:
         for case in cases:
             # An LSTM keeps its state from call to call: the runner of one case would begin with that of another.
-            runner = Interpreter(model_path=str(folder / FILE)).get_signature_runner(SIGNATURE)
-            yield runner(**case)
+            interpreter = Interpreter(model_path=str(folder / FILE))
+            runner = interpreter.get_signature_runner(SIGNATURE)
+            try:
+                yield runner(**case)
+            except ValueError as error:
+                if "Invalid tensor size" not in str(error):
+                    raise
+                details = runner.get_output_details()
+                yield {name: _get_tensor(interpreter, one) for name, one in details.items()}
     except (RuntimeError, ValueError) as error:
         raise Refused(
             f"The converter wrote a file that LiteRT's runtime does not run: {str(error).splitlines()[0][:300]}",
             "Export with --to onnx, or change the model.",
         ) from None
+
+
+def _get_tensor(interpreter, details):
+    """Return an output, also one of no elements, for which the runtime's Python raises an error."""
+    if 0 in details["shape"]:
+        return np.zeros(details["shape"], details["dtype"])
+    return interpreter.get_tensor(details["index"])
 
 
 def runtime(_folder):

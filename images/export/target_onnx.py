@@ -35,6 +35,12 @@ def convert(request, folder):
             f"Use --opset {nearest}, or leave it out.",
         )
     names = tf.saved_model.load(str(folder / "normal")).signatures["serving_default"]
+    both = sorted(names.structured_outputs.keys() & names.structured_input_signature[1].keys())
+    if both:
+        raise Refused(
+            f"{', '.join(both)} is the name of an input and of an output, which a graph of ONNX does not have.",
+            "Name the output otherwise, or try --to litert.",
+        )
     try:
         graph, inputs, outputs, tables, renames = tf_loader.from_saved_model(
             str(folder / "normal"), None, None, signatures=["serving_default"], return_initialized_tables=True,

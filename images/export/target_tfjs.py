@@ -16,7 +16,7 @@ from types import ModuleType
 
 import numpy as np
 from cases import read_cases, require_int32
-from operations import find_places
+from operations import find_places, has_operation
 from refusal import Refused
 
 FILE = "model"  # a folder
@@ -29,6 +29,7 @@ EXAMPLES = 4  # of the page
 EMPTY = (
     "tensorflow_decision_forests", "tensorflow_hub", "tf_keras", "jax", "jax.experimental", "jax.experimental.jax2tf",
 )  # fmt: skip
+NOT_FROZEN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "HashTableV2")
 NEXT = "Export with --to onnx, or change the model."
 
 
@@ -39,19 +40,46 @@ def convert(_request, folder):
 
     sys.modules |= {name: ModuleType(name) for name in EMPTY}
     sys.modules["jax.experimental"].jax2tf = sys.modules["jax.experimental.jax2tf"]
-    from tensorflowjs.converters.tf_saved_model_conversion_v2 import convert_tf_saved_model
+    from tensorflowjs.converters import tf_saved_model_conversion_v2 as tensorflowjs
 
     for name in EMPTY:
         del sys.modules[name]
-    require_types(json.loads((folder / "read.json").read_text()))
+    described = json.loads((folder / "read.json").read_text())
+    require_types(described)
+    if not has_operation(folder, "HashTable"):
+        # With a model of TensorFlow 1 it fails, and says that an output is not in the graph.
+        tensorflowjs._get_resource_initializer_concrete_function = lambda _model: None
     try:
-        convert_tf_saved_model(str(folder / "normal"), str(folder / FILE))
+        tensorflowjs.convert_tf_saved_model(str(folder / "normal"), str(folder / FILE))
         if '"LoopCond"' in (folder / FILE / "model.json").read_text():
-            convert_tf_saved_model(str(folder / "normal"), str(folder / WITH_LOOPS), control_flow_v2=True)
+            tensorflowjs.convert_tf_saved_model(str(folder / "normal"), str(folder / WITH_LOOPS), control_flow_v2=True)
     except Exception as error:
+        if described["batch_statistics"] and not str(error).startswith("Unsupported Ops"):
+            raise _refuse_statistics(described["batch_statistics"]) from None
         raise _refusal(error, folder) from None
+    names = find_names(folder / "normal")
+    for file in folder.glob("model*/model.json"):
+        document = json.loads(file.read_text())
+        file.write_text(json.dumps({**document, "signature": name_tensors(document["signature"], *names)}))
     require_no_statistics(json.loads((folder / FILE / "model.json").read_text())["modelTopology"])
     return {"file": FILE, "converter": f"tensorflowjs {version('tensorflowjs')}"}
+
+
+def find_names(normal):
+    """Return the names of inputs and of outputs by those of their tensors, such as `x` by `x:0`."""
+    import tensorflow as tf
+
+    function = tf.saved_model.load(str(normal)).signatures["serving_default"]
+    inputs = {f"{spec.name}:0": name for name, spec in function.structured_input_signature[1].items()}
+    return inputs, {one.name: name for one, name in zip(function.outputs, sorted(function.structured_outputs))}
+
+
+def name_tensors(signature, inputs, outputs):
+    """Return a model's signature with the names: tensorflowjs finds none if two tensors have one shape and type."""
+    return {
+        part: {names.get(one["name"], key): one for key, one in signature.get(part, {}).items()}
+        for part, names in (("inputs", inputs), ("outputs", outputs))
+    }
 
 
 def require_types(described):
@@ -71,11 +99,15 @@ def require_no_statistics(topology):
         if node["op"].startswith("FusedBatchNorm") and node.get("attr", {}).get("is_training", {}).get("b")
     ]
     if found:
-        raise Refused(
-            f"TensorFlow.js does not normalise by statistics of the input: {'; '.join(found[:10])}.",
-            "Where it is a LayerNormalization of Keras 2, epsilon=1e-6 makes it of other operations.",
-            operations=found,
-        )
+        raise _refuse_statistics(found)
+
+
+def _refuse_statistics(found):
+    return Refused(
+        f"TensorFlow.js does not normalise by statistics of the input: {'; '.join(found[:10])}.",
+        "Where it is a LayerNormalization of Keras 2, epsilon=1e-6 makes it of other operations.",
+        operations=found,
+    )
 
 
 def _refusal(error, folder):
@@ -84,6 +116,11 @@ def _refusal(error, folder):
     if start.startswith("Unsupported Ops"):
         ops = find_places(folder, {name.strip() for name in names.split(",")})
         return Refused(f"TensorFlow.js does not have: {'; '.join(ops[:10])}.", NEXT, operations=ops)
+    if text.endswith("is not in graph"):  # what it says of any graph that cannot be frozen
+        ops = find_places(folder, {name for name in NOT_FROZEN if has_operation(folder, name)})
+        return Refused(
+            f"tensorflowjs cannot freeze the model{' with ' + '; '.join(ops) if ops else ''}.", NEXT, operations=ops
+        )
     lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
     return Refused(f"tensorflowjs cannot convert the model: {lines[0][:400]}", NEXT)
 

@@ -18,7 +18,7 @@ from support.cli import CliResult, assert_refused, run_tfimg
 from support.containers import container
 from tfimg.engine.docker import DockerEngine
 
-from .conftest import IDENTIFIER, REPOSITORY, Built, _built
+from .conftest import IDENTIFIER, REPOSITORY, Built, _built, build_release
 
 pytestmark = [pytest.mark.full, pytest.mark.group("export"), pytest.mark.timeout(900)]
 
@@ -34,6 +34,15 @@ tf.keras.Sequential([
 tf.keras.Sequential([layers.Input((None, 6)), layers.LSTM(4), layers.Dense(2)]).save("/models/lstm.keras")
 tf.keras.Sequential([layers.Input((6, 8)), layers.LayerNormalization()]).save("/models/normal.keras")
 tf.keras.Sequential([layers.Input((6, 8)), layers.LayerNormalization(epsilon=1e-6)]).save("/models/small.keras")
+
+first, last = layers.Input((4,), name="first"), layers.Input((4,), name="last")
+tf.keras.Model([last, first], [layers.Dense(2, name="b")(last), layers.Dense(2, name="a")(first)]).save(
+    "/models/alike.keras")
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    x = tf.compat.v1.placeholder(tf.float32, [None, 3], "x")
+    y = tf.matmul(x, tf.compat.v1.get_variable("v", [3, 2]))
+    session.run(tf.compat.v1.global_variables_initializer())
+    tf.compat.v1.saved_model.simple_save(session, "/models/old", {"x": x}, {"y": y})
 
 
 def save(name, function, *specs, **parts):
@@ -74,8 +83,8 @@ def models(tfjs: Built, engine: DockerEngine, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-def export(model: Path, target: str, output: Path, *options: str) -> CliResult:
-    request = ["--to", target, "--tf", "2.15", "--repository", REPOSITORY, "--output", str(output)]
+def export(model: Path, target: str, output: Path, *options: str, release: str = "2.15") -> CliResult:
+    request = ["--to", target, "--tf", release, "--repository", REPOSITORY, "--output", str(output)]
     return run_tfimg("export", str(model), *request, *options)
 
 
@@ -114,11 +123,20 @@ def test_the_page_answers_in_a_browser_as_the_original_does(model: str, models: 
             np.testing.assert_allclose(to_array(found[name]), to_array(wanted), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["lstm", "small"])
+@pytest.mark.parametrize("model", ["lstm.keras", "small.keras", "alike.keras", "old"])
 def test_the_folder_has_the_model_alone(model: str, models: Path, tmp_path: Path) -> None:
-    done = export(models / f"{model}.keras", "tfjs", tmp_path)
+    done = export(models / model, "tfjs", tmp_path)
     assert done.code == 0, done.stderr
-    assert {file.name for file in (tmp_path / f"{model}.tfjs").iterdir()} == {"model.json", "group1-shard1of1.bin"}
+    name = model.removesuffix(".keras")
+    assert {file.name for file in (tmp_path / f"{name}.tfjs").iterdir()} == {"model.json", "group1-shard1of1.bin"}
+
+
+@pytest.mark.parametrize("release", ["2.18", "2.21"])
+def test_newer_releases_convert_saved_models(release: str, models: Path, tmp_path: Path) -> None:
+    build_release(release, "export-tfjs")
+    for model in ("lookup", "old"):
+        done = export(models / model, "tfjs", tmp_path, release=release)
+        assert done.code == 0, done.stderr
 
 
 @pytest.mark.parametrize(

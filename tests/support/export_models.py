@@ -98,6 +98,19 @@ class Functions(tf.Module):
         return {"values": tf.linalg.eigvalsh(x + tf.transpose(x))}
 
 
+def save_with_table(folder):
+    """Save a graph of TensorFlow 1: a table, and an input whose name has a slash."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        word = v1.placeholder(tf.string, [None], "word")
+        numbers = tf.constant(list(range(len(WORDS))), tf.int64)
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(WORDS), numbers), -1)
+        answer = table.lookup(word) * 3
+        v1.saved_model.simple_save(
+            session, folder, {"text/word": word}, {"number": answer}, legacy_init_op=v1.tables_initializer()
+        )
+
+
 def make_models(folder):
     """Write the models; yield name and request of each."""
     keras.utils.set_random_seed(52)
@@ -133,6 +146,13 @@ def make_models(folder):
         signature = getattr(module, name)
         tf.saved_model.save(module, f"{folder}/{name}", signatures={name: signature})
         yield name, {"model": f"{folder}/{name}"}
+    inputs, outputs = keras.Input((8, 8, 8), name="x"), layers.Conv2D(8, 3, groups=4)
+    keras.Model(inputs, {"zeta": outputs(inputs), "alpha": layers.Lambda(lambda one: one * 2)(inputs)}).save(
+        folder / "groups.keras"
+    )
+    yield "groups", {"model": f"{folder}/groups.keras"}
+    save_with_table(f"{folder}/table")
+    yield "table-of-tf1", {"model": f"{folder}/table"}
     tf.train.Checkpoint(model=kept["cnn"]).save(f"{folder}/checkpoints/one")
     yield "checkpoints", {"model": f"{folder}/checkpoints"}
 

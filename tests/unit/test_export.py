@@ -37,7 +37,7 @@ from compare import BOUNDS, MEAN_BOUNDS, judge  # noqa: E402
 from kinds import find_kind  # noqa: E402
 from refusal import Refused, first_line  # noqa: E402
 from target_onnx import _decode  # noqa: E402
-from target_tfjs import to_array, to_json  # noqa: E402
+from target_tfjs import name_tensors, to_array, to_json  # noqa: E402
 
 
 def test_every_format_with_a_release_has_a_program_and_a_variant(matrix: Matrix) -> None:
@@ -126,6 +126,18 @@ def test_arrays_keep_values_and_shape_in_json(value: np.ndarray[Any, Any], dtype
     assert found["dtype"] == dtype
     assert back.shape == value.shape
     assert back.tolist() == wanted.tolist() or np.array_equal(back, wanted, equal_nan=True)
+
+
+def test_tensors_of_one_shape_have_their_names_in_javascript() -> None:
+    def named(*tensors: str) -> dict[str, dict[str, str]]:
+        return {tensor: {"name": tensor} for tensor in tensors}
+
+    written = {"inputs": named("a:0", "b:0"), "outputs": {"only": {"name": "Identity:0"}, **named("Identity_1:0")}}
+    found = name_tensors(written, {"a:0": "image/a", "b:0": "b"}, {"Identity:0": "best", "Identity_1:0": "scores"})
+    assert found == {
+        "inputs": {"image/a": {"name": "a:0"}, "b": {"name": "b:0"}},
+        "outputs": {"best": {"name": "Identity:0"}, "scores": {"name": "Identity_1:0"}},
+    }
 
 
 def test_a_missing_output_is_a_problem() -> None:

@@ -179,7 +179,7 @@ def test_the_suite_is_to_prove_what_tfimg_requires_of_every_image(workspace: Wor
     """The program has no matrix: it reads the facts in the Dockerfile of another Python."""
     project = Project()
     identifiers = [folder.name for folder in (workspace.images / "locks").iterdir() if folder.is_dir()]
-    # Packages without their dependencies (`alone`) are of an image that converts, and proves nothing of a device.
+    # Packages without their dependencies waive `pip check` by the variant's facts, which no rendered Dockerfile has.
     found = [identifier for identifier in identifiers if "-tpu-" not in identifier and "-tfjs" not in identifier]
     assert len(found) > 200
     for identifier in found:
