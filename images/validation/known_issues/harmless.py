@@ -56,6 +56,33 @@ HARMLESS = (
         source="tensorflow/tensorflow#59256",
     ),
     KnownIssue(
+        name="protobuf-older-code",
+        fault="harmless",
+        patterns=(r"Protobuf gencode version \S{1,40} is exactly one major version older than the runtime version",),
+        cause="TensorFlow's modules were generated for the major version of protobuf before the installed one, which "
+        "protobuf still runs. TensorFlow 2.20 warns so with protobuf 6.",
+        fix="Nothing to do for now: protobuf that is two major versions newer refuses such modules, so keep the one "
+        "that is installed.",
+        source="tensorflow/tensorflow#98980",
+    ),
+    KnownIssue(
+        name="log-before-start",
+        fault="harmless",
+        patterns=(r"All log messages before absl::InitializeLog\(\) is called are written to STDERR",),
+        cause="The library that writes TensorFlow's log says where the lines after this one go. It is no failure.",
+        fix="Nothing to do; look at the lines after it.",
+        source="abseil-cpp, absl/log/internal/log_sink_set.cc",
+    ),
+    KnownIssue(
+        name="slow-timer",
+        fault="harmless",
+        patterns=(r"Delay kernel timed out: measured time has sub-optimal accuracy",),
+        cause="XLA measures which of several GPU algorithms is the fastest, and one measurement was inexact because "
+        "the GPU was busy or had just started. Results are not affected.",
+        fix="Nothing to do.",
+        source="openxla/xla, xla/stream_executor/cuda/cuda_timer.cc",
+    ),
+    KnownIssue(
         name="matplotlib-cache",
         fault="harmless",
         patterns=(
