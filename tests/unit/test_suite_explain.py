@@ -96,7 +96,6 @@ WORDINGS = (
         "/usr/local/lib/python3.13/site-packages/google/protobuf/runtime_version.py:98: UserWarning: Protobuf gencode "
         "version 5.28.3 is exactly one major version older than the runtime version 6.31.1 at tensorflow/core/a.proto.",
     ),
-    ("log-before-start", "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"),
     (
         "slow-timer",
         "E0000 00:00:1722345736.0 5 gpu_timer.cc:183] Delay kernel timed out: measured time has sub-optimal accuracy",

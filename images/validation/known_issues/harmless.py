@@ -66,14 +66,6 @@ HARMLESS = (
         source="tensorflow/tensorflow#98980",
     ),
     KnownIssue(
-        name="log-before-start",
-        fault="harmless",
-        patterns=(r"All log messages before absl::InitializeLog\(\) is called are written to STDERR",),
-        cause="The library that writes TensorFlow's log says where the lines after this one go. It is no failure.",
-        fix="Nothing to do; look at the lines after it.",
-        source="abseil-cpp, absl/log/internal/log_sink_set.cc",
-    ),
-    KnownIssue(
         name="slow-timer",
         fault="harmless",
         patterns=(r"Delay kernel timed out: measured time has sub-optimal accuracy",),
