@@ -68,11 +68,11 @@ HARMLESS = (
     KnownIssue(
         name="slow-timer",
         fault="harmless",
+        # Logged by stream_executor/cuda/cuda_timer.cc of openxla/xla.
         patterns=(r"Delay kernel timed out: measured time has sub-optimal accuracy",),
         cause="XLA measures which of several GPU algorithms is the fastest, and one measurement was inexact because "
         "the GPU was busy or had just started. Results are not affected.",
         fix="Nothing to do.",
-        source="openxla/xla, xla/stream_executor/cuda/cuda_timer.cc",
     ),
     KnownIssue(
         name="matplotlib-cache",
