@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generator import (
+    advisories,
     benchmarks,
     checks,
     commands,
@@ -60,7 +61,9 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "benchmark": benchmarks.benchmark,
     "example": examples.example,
     "file": examples.file,
+    "badges": evidence.badges,
     "numbers": evidence.numbers,
+    "open-advisories": advisories.open_advisories,
     "packages": benchmarks.packages,
     "patch": benchmarks.patch,
     "dates": feed.dates,

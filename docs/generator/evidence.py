@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from generator.program import project
+from generator import advisories
+from generator.program import project, suite
 from tfimg import __version__
 from tfimg.core.levels import Level
 from tfimg.matrix.devices import CPU, GPU
@@ -60,7 +62,10 @@ def numbers() -> str:
     proven = count_proven()
     on_gpu = sum(bool(status.gpu) for status in project().statuses.values())
     records = (read_record(project().workspace, spec.identifier) for spec in project().specs if spec.device == CPU)
-    checks = [len(record.passed) for record in records if record and record.level == Level.VALIDATED]
+    names = [set(record.passed) for record in records if record and record.level == Level.VALIDATED]
+    passed = [len(one) for one in names]
+    checks = _count_checks(set.union(*names))
+    newer = "" if {checks} == set(passed) else f"; today's suite has {checks} for them"
     patch = _benchmark("patch")
     lines = (
         f"**{plain / ours:.1f} times faster**: a cold GPU image imports TensorFlow after {ours:.0f} s; "
@@ -69,11 +74,24 @@ def numbers() -> str:
         f"five images of a family share {family / 1e9:.1f} GB instead of {plain_family / 1e9:.1f}.",
         f"**CPU images: {_of(proven[CPU])} validated; GPU images: {_of(proven[GPU])} linked**: they passed every check "
         f"that needs no GPU; {on_gpu or 'none'} ran on a GPU so far.",
-        f"**{' to '.join(map(str, sorted({min(checks), max(checks)})))} checks** passed in each of these CPU images.",
+        f"**{' to '.join(map(str, sorted({min(passed), max(passed)})))} checks** passed in each of these CPU images"
+        f"{newer}.",
         f"**{patch['seconds']} s from an advisory to a patched, validated image**; "
         f"{patch['pulled_bytes'] / patch['image_bytes']:.0%} of its bytes are pulled again.",
     )
     return "".join(f"- {line}\n" for line in lines)
+
+
+def _count_checks(passed: set[str]) -> int:
+    """Return how many checks of today's suite are about CPU images: those `passed`, and newer ones.
+
+    Checks of variants, of the longest profile, and of packages that no record has, are left out.
+    """
+    found = suite("checks").CHECKS.items()
+    return sum(
+        name in passed or (CPU in one.devices and not (one.packages or one.variants) and one.profile != "full")
+        for name, one in found
+    )
 
 
 def _of(pair: tuple[int, int]) -> str:
@@ -83,15 +101,46 @@ def _of(pair: tuple[int, int]) -> str:
 def pictures() -> Iterator[tuple[str, str]]:
     """Yield the name and SVG of the chart and of each badge."""
     yield "chart", _draw_chart()
+    for badge in _list_badges():
+        yield badge.file, _draw_badge(badge)
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A badge of the README, with the file that it links to."""
+
+    name: str
+    value: str
+    target: str
+    colour: str = "#0a5c9e"
+
+    @property
+    def file(self) -> str:
+        """The name of its picture, without the ending."""
+        return f"badge-{self.name.replace(' ', '-')}"
+
+
+CI = "../../actions/workflows/check.yml"
+"""The workflow, relative to the README as GitHub shows it: no address is needed, and a fork has its own."""
+
+
+def badges() -> str:
+    """Return all badges as Markdown: that of CI is the service's own."""
+    own = (f"[![{one.name}](docs/_static/{one.file}.svg)]({one.target})" for one in _list_badges())
+    return " ".join([f"[![checks]({CI}/badge.svg)]({CI})", *own]) + "\n"
+
+
+def _list_badges() -> Iterator[Badge]:
     images = [sum(part) for part in zip(*count_proven().values(), strict=True)]
     last = max(status.date for status in project().statuses.values() if status.date)
-    for name, value in {
-        "images proven": f"{images[0]} of {images[1]}",
-        "last proof": str(last)[:10],
-        "version": __version__,
-        "licence": "Apache-2.0",
-    }.items():
-        yield f"badge-{name.replace(' ', '-')}", _draw_badge(name, value)
+    yield Badge("images proven", f"{images[0]} of {images[1]}", "docs/reference/proofs.md")
+    yield Badge("last proof", str(last)[:10], "docs/reference/proofs.md")
+    if audit := advisories.read():
+        count = advisories.count_open(audit)
+        value = f"{count} on {audit['date']}"
+        yield Badge("advisories open", value, "docs/reference/advisories.md", advisories.choose_colour(count))
+    yield Badge("release", __version__, "docs/CHANGELOG.md")
+    yield Badge("licence", "Apache-2.0", "LICENSE")
 
 
 def _draw_chart() -> str:
@@ -116,11 +165,12 @@ def _draw_chart() -> str:
     return _svg(400, 254, label, f"<style>\n{_COLOURS}\n</style>\n" + "\n".join(parts))
 
 
-def _draw_badge(name: str, value: str) -> str:
+def _draw_badge(badge: Badge) -> str:
+    name, value = badge.name, badge.value
     left, right = (round(len(text) * _CHARACTER) + 12 for text in (name, value))
     return _svg(
         left + right, 20, f"{name}: {value}",
-        f'<rect width="{left + right}" height="20" rx="3" fill="#0a5c9e"/>'
+        f'<rect width="{left + right}" height="20" rx="3" fill="{badge.colour}"/>'
         f'<rect width="{left}" height="20" rx="3" fill="#444d56"/>\n'
         f'<g fill="#fff" font-family="DejaVu Sans, Verdana, sans-serif" font-size="11" text-anchor="middle">'
         f'<text x="{left / 2}" y="14">{name}</text><text x="{left + right / 2}" y="14">{value}</text></g>',

@@ -1,8 +1,10 @@
 """`builder/update` and the job that opens a pull request, with programs in the place of tfimg, uv and GitHub."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ WORKFLOW = ROOT / ".github/workflows/facts.yml"
 LOCK = "images/locks/2.15.1-cpu-py3.11/packages.txt"
 NEW_LOCK = "images/locks/2.22.0-cpu-py3.13/packages.txt"
 FIXED = "images/locks/2.21.0-cpu-py3.13-arm64/packages.txt"
+AUDITED = "docs/generator/advisories.json"
 VARIANT = "images/locks/2.21.0-cpu-py3.13-arm64-jupyter/variant.txt"
 FIX = f"""\
 if [ "$1" = matrix ]; then shift; fi
@@ -27,6 +30,21 @@ case "$1 $2" in
     exit ;;
 esac
 """
+AUDIT = json.dumps(
+    {
+        "source": "https://osv.example",
+        "images": ["2.15.1-cpu-py3.11", "2.21.0-cpu-py3.11"],
+        "packages": 90,
+        "not_audited": [],
+        "findings": [
+            {
+                "advisory": f"CVE-{number}", "package": package, "version": "1.0", "severity": "high", "fixed": ["1.1"],
+                "images": ["2.15.1-cpu-py3.11"], "accepted": accepted,
+            }
+            for number, package, accepted in ((1, "```numpy```", None), (2, "keras", {"reason": "no fix"}))
+        ],
+    }
+)  # fmt: skip
 CHANGE = f"""\
 {FIX}
 case $1 in
@@ -35,7 +53,7 @@ lock)
     sed -i s/numpy==1.26.3/numpy==1.26.4/ {LOCK}
     mkdir -p $(dirname {NEW_LOCK})
     echo 'numpy==2.3.0 --hash=sha256:0' >{NEW_LOCK} ;;
-audit) echo '```advisory``` of numpy'; exit 14 ;;
+audit) echo '{AUDIT}'; exit 1 ;;
 build) echo "built $2 as $4 of $(cat "$TFIMG_WORKSPACE/images/locks/$2/packages.txt")" ;;
 compare) echo "compared $3 with $4" ;;
 esac"""
@@ -66,6 +84,8 @@ def checkout(tmp_path: Path) -> Path:
         (folder / name).write_text(f"{text}keras==3.13 --hash=sha256:0\n")
     (folder / ".gitignore").write_text(".venv\n")
     shutil.copy(ROOT / "builder/update", folder / "builder")
+    (folder / AUDITED).parent.mkdir()
+    shutil.copy(ROOT / "docs/generator/advisories.py", (folder / AUDITED).parent)
     program(folder / "builder", "lock", 'echo "$@"')
     git(folder, "init", "--quiet", "--initial-branch=main")
     git(folder, "add", ".")
@@ -77,6 +97,7 @@ def update(checkout: Path, script: str) -> tuple[str, str]:
     """Run the update with a tfimg; return what it prints, and the text for the pull request."""
     (checkout / ".venv").mkdir()
     program(checkout / ".venv/bin", "tfimg", script)
+    (checkout / ".venv/bin/python").symlink_to(sys.executable)
     folder = checkout.parent / "runner/update"
     done = subprocess.run(
         [checkout / "builder/update", folder], capture_output=True, text=True, check=True, cwd=checkout.parent
@@ -88,7 +109,8 @@ def update(checkout: Path, script: str) -> tuple[str, str]:
 def test_an_update_without_changes_says_so(checkout: Path) -> None:
     printed, body = update(checkout, "echo all is current")
     assert printed == "changed=false\n"
-    assert body.count("all is current") == 5
+    assert body.count("all is current") == 4
+    assert "Standard input has no audit" in body
     assert "The lock of no CPU image changed." in body
     assert (checkout.parent / "runner/update/changes.patch").read_text() == ""
 
@@ -99,8 +121,8 @@ def test_changes_become_a_patch_and_a_comparison_and_failures_are_reported(check
     sections = dict(part.split("\n", 1) for part in body.split("\n## ")[1:])
     assert '+ "2.22.0": # confirm' in sections["Releases: tfimg matrix sync"]
     left = sections["Advisories that are left: tfimg matrix audit"]
-    assert "Exit code 14." in left
-    assert "'''advisory''' of numpy" in left
+    assert "Exit code 1." in left
+    assert "CVE-1: '''numpy''' 1.0, fixed in 1.1, 1 images\n1 advisories are open, 1 accepted" in left
     assert "3 fixes" in sections["Fixes, each in a pull request of its own: tfimg matrix lock --fix"]
     assert "keras" not in sections["Changed files"]
     images = sections["An image before and after: tfimg build, tfimg compare"]
@@ -193,7 +215,7 @@ def test_pull_requests_are_opened_and_that_of_updates_is_renewed(open_branch: st
     update(checkout, CHANGE)
     proposed = propose(checkout, open_branch)
     assert proposed.branches == [*FIX_BRANCHES, "main", "update/facts"]
-    assert proposed.changed("update/facts") == [LOCK, NEW_LOCK, "matrix.yaml"], "and not builder/setup"
+    assert proposed.changed("update/facts") == [AUDITED, LOCK, NEW_LOCK, "matrix.yaml"], "and not builder/setup"
     assert [proposed.changed(branch) for branch in FIX_BRANCHES] == [[LOCK], [VARIANT, FIXED]]
     first, *fixes = proposed.requested
     assert first.startswith("pr edit 12 --body-file" if open_branch else "pr create --head update/facts --title")

@@ -163,6 +163,7 @@ PERMISSIONS = {
     ("publish", "publish"): {
         "contents": "read", "packages": "write", "id-token": "write", "attestations": "write",
     },
+    ("site", "publish"): {"pages": "write", "id-token": "write"},
     ("release", "package"): {"id-token": "write"},
     ("release", "publish-tool-image"): {"packages": "write", "id-token": "write", "attestations": "write"},
     ("release", "notes"): {"contents": "write"},

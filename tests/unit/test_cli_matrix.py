@@ -68,7 +68,7 @@ def test_the_table_is_plain_and_complete_without_a_terminal(tfimg: CliRunner) ->
         "TENSORFLOW     PYTHON    ARM64                 CUDA CUDNN      DRIVER     GPUS (CODE FOR) TPU          NUMPY"
         "               KERAS          PROVEN\n"
         "2.15.0, 2.15.1 3.9, 3.11 3.9, 3.11, not 2.15.1 12.2 ≥8.9.4, <9 ≥525.60.13 8.0 9.0+PTX     0.1 (2.15.1) "
-        "≥1.23.5, <2.0.0, <2 ≥2.15.0, <2.16 cpu 1/4 validated\n"
+        "≥1.23.5, <2.0.0, <2 ≥2.15.0, <2.16 CPU 1 of 4 validated\n"
         "2.16.1         3.11      –                     –    –          –          –               –            "  # noqa: RUF001
         "≥1.23.5             ≥3.0.0         –\n"  # noqa: RUF001
         "\n"

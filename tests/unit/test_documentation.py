@@ -6,11 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from generator import LINKED, MARKER, evidence, fill_for_github, images, session
+from generator import LINKED, MARKER, advisories, evidence, fill_for_github, images, session
 from generator.known_issues import read_message
 from support.cli import CliRunner
 from support.cli_options import option_names
@@ -169,6 +170,9 @@ def test_links_lead_to_files_and_headings_where_github_shows_them(page: Path) ->
     broken = []
     for link, picture in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text):
         if "//" in (address := link or picture):
+            continue
+        if page.name == "README.md" and address.startswith("../../"):  # of the repository, where GitHub shows it
+            assert address.removesuffix("/badge.svg") in {evidence.CI, "../../deployments/github-pages"}
             continue
         path, _, anchor = address.partition("#")
         target = (page.parent / path).resolve() if path else page
@@ -330,3 +334,48 @@ def test_the_threat_model_promises_something_under_each_heading() -> None:
     sections = TRUST.read_text().partition("## Out of scope")[0].split("\n## ")[2:]
     assert [section.splitlines()[0] for section in sections if "::test_" not in section] == []
     assert len(promises()) > 25
+
+
+AUDIT = {
+    "source": "https://osv.example",
+    "images": ["2.15.1-cpu-py3.11", "2.21.0-cpu-py3.11"],
+    "packages": 90,
+    "not_audited": [],
+    "findings": [
+        {
+            "advisory": advisory, "package": package, "version": "1.0", "severity": "high", "fixed": fixed,
+            "images": ["2.15.1-cpu-py3.11"], "accepted": accepted,
+        }
+        for advisory, package, fixed, accepted in (
+            ("CVE-1", "numpy", ["1.1"], None),
+            ("CVE-1", "tensorflow", [], None),
+            ("CVE-2", "keras", [], {"reason": "x"}),
+        )
+    ],
+}  # fmt: skip
+
+
+def test_the_last_audit_counts_each_open_advisory_once_and_no_accepted_one() -> None:
+    audit = advisories.record(AUDIT, date(2026, 11, 27))
+    assert (advisories.count_open(audit), audit["accepted"], audit["date"]) == (1, 1, "2026-11-27")
+    text = advisories.describe(audit)
+    assert text.startswith("On 2026-11-27, https://osv.example knew of 1 advisory about the 90 packages in the locks")
+    assert "| CVE-1 | tensorflow 1.0 | high | not fixed | 1 |\n" in text
+    assert "CVE-2" not in text
+    none = advisories.record({**AUDIT, "findings": []}, date(2026, 11, 27))
+    assert "knew of no advisories" in advisories.describe(none)
+    assert "|" not in advisories.describe(none)
+
+
+def test_the_colour_of_a_badge_tells_none_some_and_many_apart() -> None:
+    assert [advisories.choose_colour(count) for count in (0, 1, 9, 10, 50)] == [
+        advisories.COLOURS[least] for least in (0, 1, 1, 10, 10)
+    ]
+
+
+def test_the_badge_of_open_advisories_is_that_of_the_committed_audit() -> None:
+    drawn = dict(evidence.pictures())
+    audit = advisories.read()
+    assert ("badge-advisories-open" in drawn) == ("badge-advisories-open" in evidence.badges()) == bool(audit)
+    if audit:
+        assert f"advisories open: {advisories.count_open(audit)} on {audit['date']}" in drawn["badge-advisories-open"]

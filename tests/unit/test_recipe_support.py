@@ -56,7 +56,7 @@ def test_the_markdown_table_has_a_line_per_row_of_the_matrix(rows: Sequence[Supp
         "|---|---|---|---|---|---|---|---|---|---|---|\n"
         "| 2.15.0, 2.15.1 | 3.9, 3.11 | 3.9, 3.11, not 2.15.1 | 12.2 | ≥8.9.4, <9 | ≥525.60.13 | 8.0 9.0+PTX "
         "| 0.1 (2.15.1) | ≥1.23.5, <2.0.0, <2 | ≥2.15.0, <2.16 "
-        "| cpu 1/4 validated, cpu 1/4 linked, gpu 1/4 validated |\n"
+        "| CPU 1 of 4 validated, 1 of 4 linked; GPU 1 of 4 validated |\n"
         "| 2.16.1 | 3.11 | – | – | – | – | – | – | ≥1.23.5 | ≥3.0.0 | – |\n"  # noqa: RUF001
     )
 
@@ -73,22 +73,22 @@ def test_a_terminal_s_tables_say_the_same_in_less_room(rows: Sequence[Support]) 
         "TPU": "0.1",
         "NumPy": "≥1.23.5,<2.0.0,<2",
         "Keras": "≥2.15.0,<2.16",
-        "proven": "cpu 1/4 validated, cpu 1/4 linked, gpu 1/4 validated",
+        "proven": "CPU 1 of 4 validated, 1 of 4 linked; GPU 1 of 4 validated",
     }
     narrow = cells(support.STACKED_COLUMNS, rows[0])
     assert narrow["cuDNN"] == "≥8.9.4,\n<9"
-    assert narrow["proven"] == "cpu 1/4\nvalidated,\ncpu 1/4\nlinked,\ngpu 1/4\nvalidated"
+    assert narrow["proven"] == "CPU 1 of 4\nvalidated,\n1 of 4\nlinked;\nGPU 1 of 4\nvalidated"
     assert cells(SHORT_COLUMNS, rows[1])["arm64"] == "–"  # noqa: RUF001
 
 
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (Status(level=Level.DECLARED), "cpu arm64 1/2 linked on an emulator"),
-        (Status(level=Level.LINKED, date="2024-05-02"), "cpu arm64 1/2 linked, cpu arm64 1/2 linked on an emulator"),
+        (Status(level=Level.DECLARED), "CPU arm64 1 of 2 linked on an emulator"),
+        (Status(level=Level.LINKED, date="2024-05-02"), "CPU arm64 1 of 2 linked, 1 of 2 linked on an emulator"),
         (
             Status(level=Level.VALIDATED, date="2024-05-02"),
-            "cpu arm64 1/2 validated, cpu arm64 1/2 linked on an emulator",
+            "CPU arm64 1 of 2 validated, 1 of 2 linked on an emulator",
         ),
     ],
 )

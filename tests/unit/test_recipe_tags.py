@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from support.cases import cases
+from tfimg.matrix.schema import Matrix
 from tfimg.matrix.spec import ImageSpec
-from tfimg.recipe.tags import find_contradiction, list_aliases, list_tags, make_build_tag
+from tfimg.recipe.tags import KNOWN_VARIANTS, find_contradiction, list_aliases, list_tags, make_build_tag
 
 Named = Callable[[str], ImageSpec]
 
@@ -64,6 +65,10 @@ def test_a_build_tag_differs_from_every_tag_of_an_image(specs: Sequence[ImageSpe
 DIGEST = "sha256:" + "0" * 64
 
 
+def test_tags_are_read_with_all_variants_of_the_matrix(matrix: Matrix) -> None:
+    assert sorted(KNOWN_VARIANTS) == sorted(matrix.variants)
+
+
 @pytest.mark.parametrize(
     ("tag", "identifier", "stated"),
     [
@@ -75,6 +80,7 @@ DIGEST = "sha256:" + "0" * 64
         ("2.15-jupyter", "2.15.1-cpu-py3.11-jupyter", None),
         ("2.15", "2.15.1-cpu-py3.11-jupyter", None),
         ("2.15.1-cpu-py3.11-jupyter-own", "2.15.1-cpu-py3.11-jupyter-own", None),
+        ("2.15-serve", "2.15.1-cpu-py3.11", "variant serve"),
         ("2.15-stable", "2.15.1-cpu-py3.11", None),
     ],
 )

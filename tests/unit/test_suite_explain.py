@@ -91,6 +91,20 @@ WORDINGS = (
     ("no-tpu", "expected TPU cores, found none: the container was started without the machine's TPU"),
     ("factory-registered", "E0000 computation_placer.cc:177] computation placer already registered."),
     ("no-tensorrt", "TF-TRT Warning: Cannot dlopen some TensorRT libraries. If you would like to use Nvidia GPU with"),
+    (
+        "protobuf-older-code",
+        "/usr/local/lib/python3.13/site-packages/google/protobuf/runtime_version.py:98: UserWarning: Protobuf gencode "
+        "version 5.28.3 is exactly one major version older than the runtime version 6.31.1 at tensorflow/core/a.proto.",
+    ),
+    (
+        "slow-timer",
+        "E0000 00:00:1722345736.0 5 gpu_timer.cc:183] Delay kernel timed out: measured time has sub-optimal accuracy",
+    ),
+    (
+        "gpu-libraries",
+        "E0000 00:00:1774280007.952579  246635 cuda_executor.cc:1737] INTERNAL: CUDA Runtime error: Failed call to "
+        "cudaGetRuntimeVersion: Error loading CUDA libraries. GPU will not be used.",
+    ),
     ("numa-node", "could not open file to read NUMA node: /sys/bus/pci/devices/0000:01:00.0/numa_node"),
 )  # fmt: skip
 """Other words for the same, of the suite itself too; only the recorded logs are whole."""

@@ -99,7 +99,7 @@ def test_a_green_run_is_kept_and_shown_beside_the_level_which_stays(
     (line,) = [line for line in tfimg("list", GPU).lines if line.startswith(GPU)]
     assert "declared; on the host" in line
     row = next(line for line in tfimg("matrix").lines if line.startswith("2.21.0"))
-    assert "gpu 1/4 on the host" in row
+    assert "GPU 1 of 4 on the host" in row
     assert "validated" not in row
     page = tfimg("matrix", "--html").stdout
     assert "on the host" in page

@@ -288,13 +288,6 @@ def _count_proven(proven: ProvenLevels) -> tuple[str, dict[str, int]]:
     return suffix, counts
 
 
-def format_proven_levels(proven: ProvenLevels) -> str:
-    """Return how many images are above `declared`: `cpu 1/9 validated`; empty if none is."""
-    suffix, counts = _count_proven(proven)
-    device = f"cuda{proven.cuda}" if proven.cuda else proven.device
-    return ", ".join(f"{device}{suffix} {count}/{proven.images} {words}" for words, count in counts.items())
-
-
 def describe_proven_pythons(images: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Level, str]]:
     """Yield level and words for each kind of a row's images: `validated`, `CPU: validated on Python 3.9–3.11`.
 
@@ -369,7 +362,7 @@ def _same_on_arm64(support: Support) -> str:
 
 def _stacked(text: Callable[[Support], str], support: Support) -> str:
     """Put each part of a list, and each level of a count, on a line of its own."""
-    return re.sub(r"(,) ?|(?<=\d) (?=[a-z])", r"\1\n", text(support))
+    return re.sub(r"([,;]) ?|(?<=\d) (?=(?!of )[a-z])", r"\1\n", text(support))
 
 
 def _of_gpu(text: Callable[[GpuSupport], str]) -> Callable[[Support], str]:
@@ -397,7 +390,7 @@ _FULL: dict[str, Callable[[Support], str]] = {
     "TPU": lambda support: _libtpu(support, with_release=len(support.releases) > 1),
     "NumPy": partial(format_bounds, package="numpy"),
     "Keras": partial(format_bounds, package="keras"),
-    "proven": lambda support: ", ".join(filter(None, map(format_proven_levels, support.proven))) or NOTHING,
+    "proven": describe_proven_levels,
 }
 _SHORT: dict[str, Callable[[Support], str]] = {
     "TensorFlow": lambda support: _from_to(support.releases),

@@ -26,8 +26,8 @@ DIGEST_DIGITS = 12
 """Hexadecimal digits of a digest in a tag, as many as `docker images` prints: 48 bits, which no two builds of an image
 share by chance."""
 
-KNOWN_VARIANTS = ("jupyter", "dev", "slim", "export-litert", "export-onnx", "export-tfjs", "export-openvino")
-"""Variants of the project's own matrix: a tag that ends in one states it."""
+KNOWN_VARIANTS = ("jupyter", "dev", "slim", "export-litert", "export-onnx", "export-tfjs", "export-openvino", "serve")
+"""Variants of the project's own matrix: a tag that ends in one states it. `verify` reads tags without a matrix."""
 
 _TAG = re.compile(
     r"(?:latest|(?P<custom>custom-)?(?P<release>[0-9]+\.[0-9]+[0-9a-z.]*(?(custom)(?:_[0-9a-z.]+)?)))"

@@ -56,6 +56,25 @@ HARMLESS = (
         source="tensorflow/tensorflow#59256",
     ),
     KnownIssue(
+        name="protobuf-older-code",
+        fault="harmless",
+        patterns=(r"Protobuf gencode version \S{1,40} is exactly one major version older than the runtime version",),
+        cause="TensorFlow's modules were generated for the major version of protobuf before the installed one, which "
+        "protobuf still runs. TensorFlow 2.20 warns so with protobuf 6.",
+        fix="Nothing to do for now: protobuf that is two major versions newer refuses such modules, so keep the one "
+        "that is installed.",
+        source="tensorflow/tensorflow#98980",
+    ),
+    KnownIssue(
+        name="slow-timer",
+        fault="harmless",
+        # Logged by stream_executor/cuda/cuda_timer.cc of openxla/xla.
+        patterns=(r"Delay kernel timed out: measured time has sub-optimal accuracy",),
+        cause="XLA measures which of several GPU algorithms is the fastest, and one measurement was inexact because "
+        "the GPU was busy or had just started. Results are not affected.",
+        fix="Nothing to do.",
+    ),
+    KnownIssue(
         name="matplotlib-cache",
         fault="harmless",
         patterns=(

@@ -242,6 +242,7 @@ IMAGE = (
         fault="image",
         patterns=(
             r"Cannot dlopen some GPU libraries",
+            r"Error loading CUDA libraries\. GPU will not be used",
             r"Could not load dynamic library 'lib(?:cublas|cublasLt|cudnn|cufft|curand|cusolver|"
             r"cusparse)\.so\.\d{1,20}'",
             r"Could not load library libcudnn\w{0,40}\.so",
