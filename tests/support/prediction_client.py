@@ -1,7 +1,7 @@
 """Requests of TensorFlow Serving's own client: `python prediction_client.py ADDRESS`, in an image of variant serve.
 
-The server, whichever it is, has the models of `served_models.py`. Each request prints a line of JSON: its name, and what the
-server answered.
+The server, whichever it is, has the models of `served_models.py`. Each request prints a line of JSON: its name, and
+what the server answered.
 """
 
 import json
@@ -77,7 +77,8 @@ def floats(*values: float) -> Any:
 def send_tensors(predict: Callable[..., Any]) -> None:
     """Send what has an answer."""
     several = {
-        "pairs": np.array([[1, 2], [0, 0.5]], "float32"), "count": np.array([2**53, -1]), "text": np.array([b"a", b"\x80"])
+        "pairs": np.array([[1, 2], [0, 0.5]], "float32"), "count": np.array([2**53, -1]),
+        "text": np.array([b"a", b"\x80"]),
     }  # fmt: skip
     mask = {"pixels": np.array([[1, 2, 255]], "uint8"), "flag": np.array([True])}
     requests = {

@@ -1,4 +1,4 @@
-"""Manifests of a model server: Compose, Kubernetes, and KServe, for the image of variant serve or TensorFlow Serving's."""
+"""Manifests of a model server, KServe's or TensorFlow Serving's: Compose, Kubernetes, and KServe."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ModelServer:
     """What a manifest runs.
 
     `source` is the model: a folder of this machine in Compose, else an address, `pvc://CLAIM/FOLDER` or another that
-    KServe's storage initializer reads. `place` is where the server has it below its folder of models. `gpus` are numbers
-    or identities of GPUs, or `all`; clusters count them. `ports` are those of loopback in Compose. `words` are further
+    KServe's storage initializer reads. `place` is where the server has it below its folder of models. `gpus` are
+    numbers or identities of GPUs, or `all`; clusters count them. `ports` are those of loopback in Compose. `words` are further
     ones of the server's program; `user` runs it in Compose where the image's may not read the folder.
     """
 
@@ -148,7 +148,7 @@ def _kubernetes(server: ModelServer) -> list[dict[str, Any]]:
     if claim is None:
         raise UsageError(
             f"Kubernetes itself does not download {server.source}.",
-            next_step="Name a folder of a PersistentVolumeClaim, pvc://CLAIM/FOLDER, or write one for --manifest kserve.",
+            next_step="Name a folder of a PersistentVolumeClaim, pvc://CLAIM/FOLDER, or use --manifest kserve.",
         )
     if len(claim[1]) > MAX_OBJECT or not OBJECT.fullmatch(claim[1]) or ".." in claim[2].split("/"):
         raise UsageError(f"{server.source} names no claim and folder.", next_step="Name them as pvc://CLAIM/FOLDER.")

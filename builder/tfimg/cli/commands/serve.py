@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from tfimg.cli.commands.deploy import write_manifest
 from tfimg.cli.commands.run import GpuOptions, docker_environ
 from tfimg.cli.context import Context
-from tfimg.cli.commands.deploy import write_manifest
 from tfimg.cli.options import Command, IdentifierOptions, argument, option, output_option
 from tfimg.cli.values import positive_number
 from tfimg.core.errors import ServingFailed, UsageError
