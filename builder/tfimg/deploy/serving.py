@@ -31,8 +31,8 @@ class ModelServer:
 
     `source` is the model: a folder of this machine in Compose, else an address, `pvc://CLAIM/FOLDER` or another that
     KServe's storage initializer reads. `place` is where the server has it below its folder of models. `gpus` are
-    numbers or identities of GPUs, or `all`; clusters count them. `ports` are those of loopback in Compose. `words` are further
-    ones of the server's program; `user` runs it in Compose where the image's may not read the folder.
+    numbers or identities of GPUs, or `all`; clusters count them. `ports` are those of loopback in Compose. `words` are
+    further ones of the server's program; `user` runs it in Compose where the image's may not read the folder.
     """
 
     image: str
