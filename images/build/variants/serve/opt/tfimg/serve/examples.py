@@ -43,7 +43,7 @@ def classify(signature, examples):
     """Return (label, score) of each class for each example. Raises `Invalid`."""
     if not {CLASSES, SCORES} & signature.outputs.keys():
         raise Invalid(
-            f"The signature is none of classification, whose outputs are {CLASSES!r} and {SCORES!r}: "
+            f"The signature is not of classification, whose outputs are {CLASSES!r} and {SCORES!r}: "
             "send a request to :predict."
         )
     answers = _call(signature, examples, 2, [one for one in (CLASSES, SCORES) if one in signature.outputs])
@@ -58,7 +58,7 @@ def classify(signature, examples):
 def regress(signature, examples):
     """Return one number for each example, as an array. Raises `Invalid`."""
     if VALUES not in signature.outputs:
-        raise Invalid(f"The signature is none of regression, whose output is {VALUES!r}: send a request to :predict.")
+        raise Invalid(f"The signature is not of regression, whose output is {VALUES!r}: send a request to :predict.")
     values = _call(signature, examples, 1, [VALUES])[VALUES]
     if values.shape not in ((len(examples),), (len(examples), 1)) or values.dtype.kind != "f":
         raise Invalid(f"Output {VALUES!r} has the shape {show(values.shape)}, not one fraction for each example.")
