@@ -465,6 +465,10 @@ KSERVE = """
 import json, sys
 from types import SimpleNamespace
 import kserve
+import kubernetes.client
+for name, found in vars(kubernetes.client).items():
+    if not hasattr(kserve.models, name):
+        setattr(kserve.models, name, found)
 for document, model in zip(json.loads(sys.argv[1]), ("V1alpha1ServingRuntime", "V1beta1InferenceService")):
     client = kserve.ApiClient()
     read = client.deserialize(SimpleNamespace(data=json.dumps(document)), model)

@@ -145,16 +145,16 @@ def send_examples(prediction: Any) -> None:
         ("classify", classification_pb2.ClassificationRequest, prediction.Classify),
         ("regress", regression_pb2.RegressionRequest, prediction.Regress),
     ):
-        asked = request()
-        asked.model_spec.name, asked.model_spec.signature_name = "scale", kind
-        show(f"{kind} without examples", method, asked, str)
-        asked.input.example_list.examples.extend([make(x=0.5), make(x=1.0)])
-        show(kind, method, asked, read_results)
-        asked.input.example_list_with_context.context.CopyFrom(make(x=1.0))
-        asked.input.example_list_with_context.examples.add()
-        show(f"{kind} with context", method, asked, read_results)
-        asked.model_spec.signature_name = ""
-        show(f"{kind} of predict", method, asked, str)
+        message = request()
+        message.model_spec.name, message.model_spec.signature_name = "scale", kind
+        show(f"{kind} without examples", method, message, str)
+        message.input.example_list.examples.extend([make(x=0.5), make(x=1.0)])
+        show(kind, method, message, read_results)
+        message.input.example_list_with_context.context.CopyFrom(make(x=1.0))
+        message.input.example_list_with_context.examples.add()
+        show(f"{kind} with context", method, message, read_results)
+        message.model_spec.signature_name = ""
+        show(f"{kind} of predict", method, message, str)
     show("multi inference", prediction.MultiInference, inference_pb2.MultiInferenceRequest(), str)
 
 
