@@ -472,7 +472,9 @@ for name, found in vars(kubernetes.client).items():
 for document, model in zip(json.loads(sys.argv[1]), ("V1alpha1ServingRuntime", "V1beta1InferenceService")):
     client = kserve.ApiClient()
     read = client.deserialize(SimpleNamespace(data=json.dumps(document)), model)
-    assert client.sanitize_for_serialization(read) == document, client.sanitize_for_serialization(read)
+    kept = client.sanitize_for_serialization(read)
+    kept["spec"].get("predictor", {}).get("model", {}).pop("name", None)  # which the model adds
+    assert kept == document, kept
 print("kept")
 """
 
