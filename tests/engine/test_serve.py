@@ -1,9 +1,12 @@
 """`tfimg serve` with real models: answers over REST and gRPC, refusals, limits, and how it ends."""
 
+import gzip
 import http.client
 import json
+import os
 import random
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,14 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.cli import run_tfimg, start_tfimg
 from support.containers import container, run_container
 from support.docker_daemon import wait_until
 from support.paths import ROOT
+from support.programs import installed_program
 from support.registry_container import docker
 from support.session import run_once, session_folder
+from tfimg.deploy.serving import ModelServer, render_serving
 from tfimg.engine.docker import DockerEngine
+from tfimg.host.jupyter import choose_port
 
 from .conftest import Built, _built
 
@@ -36,6 +43,7 @@ ROUNDS = 12_000  # of a request that takes seconds
 BOUND = 1 << 30
 """Bytes that the server may use at most after malformed requests, measured 691 MB on 2.21.0."""
 
+CLIENT = ROOT / "tests/support/prediction_client.py"
 GRPC = """
 import grpc, numpy as np
 from kserve.protocol.grpc import grpc_predict_v2_pb2 as pb, grpc_predict_v2_pb2_grpc as services
@@ -202,6 +210,27 @@ def test_an_answer_that_is_not_finite_is_no_null(server: Server) -> None:
     assert (code, str(found["outputs"]["log"])) == (200, "[nan, -inf]")
 
 
+def test_values_that_are_not_finite_are_read_as_tensorflow_serving_reads_them(server: Server) -> None:
+    code, found = server.ask(PREDICT, b'{"instances": [NaN, -Infinity, 1]}')
+    assert (code, str(found["predictions"])) == (200, "[nan, -inf, 2.75]")
+
+
+def test_gzip_is_unpacked_within_the_limit(server: Server) -> None:
+    body = b'{"instances": [1]}'
+    assert server.ask(PREDICT, gzip.compress(body), content_encoding="gzip") == (200, {"predictions": [2.75]})
+    for content, status in ((body, 400), (gzip.compress(body)[:-9], 400), (gzip.compress(b"0" * (33 << 20)), 413)):
+        code, found = server.ask(PREDICT, content, content_encoding="gzip")
+        assert (code, list(found)) == (status, ["error"])
+
+
+def test_examples_are_classified_and_regressed(server: Server) -> None:
+    body = {"signature_name": "classify", "examples": [{"x": 0.5}, {"x": [1.0]}]}
+    low, high = [["low", 0.625], ["high", 0.375]], [["low", 0.25], ["high", 0.75]]
+    assert server.ask("/v1/models/scale:classify", body) == (200, {"results": [low, high]})
+    body = {"signature_name": "regress", "context": {"x": 1.0}, "examples": [{}, {"x": 0.5}]}
+    assert server.ask("/v1/models/scale/versions/10:regress", body) == (200, {"results": [0.75, 0.375]})
+
+
 def test_binary_tensors_of_v2(server: Server) -> None:
     parameters = {"binary_data_size": 8}
     body: dict[str, Any] = {
@@ -240,7 +269,14 @@ COLUMNS = {"pairs": [[1, 2]], "count": [1]}
 REFUSED: tuple[tuple[str, Any, int, str], ...] = (
     ("/v1/models/other:predict", {"instances": [1]}, 404, "no model 'other'"),
     ("/v1/models/scale/versions/3:predict", {"instances": [1]}, 404, "version 3"),
-    ("/v1/models/scale:classify", {"instances": [1]}, 404, "no 'classify'"),
+    ("/v1/models/scale:explain", {"instances": [1]}, 404, "no 'explain'"),
+    ("/v1/models/scale:classify", {"instances": [1]}, 400, '"examples"'),
+    ("/v1/models/scale:classify", {"examples": [{"x": 1.0}]}, 400, "not of classification.*:predict"),
+    ("/v1/models/scale:regress", {"examples": [{"x": 1.0}]}, 400, "not of regression.*:predict"),
+    ("/v1/models/scale:regress", {"signature_name": "regress", "examples": [{"x": [1, "a"]}]}, 400, "several types"),
+    ("/v1/models/scale:regress", {"signature_name": "regress", "examples": [{"x": 1}]}, 400, "int64"),
+    ("/v1/models/scale/labels/stable:predict", {"instances": [1]}, 400, "no labels"),
+    ("/v1/models/scale/versions/x:predict", {"instances": [1]}, 400, "by its number"),
     (PREDICT, {"instances": ["one"]}, 400, "has a text; the model takes float32"),
     (PREDICT, {"instances": [True]}, 400, "true or false"),
     (PREDICT, {"instances": [None]}, 400, "null"),
@@ -256,7 +292,9 @@ REFUSED: tuple[tuple[str, Any, int, str], ...] = (
     (PREDICT, [1], 400, "not a JSON object"),
     (PREDICT, b"", 400, "not JSON"),
     (PREDICT, b"{'instances': [1]}", 400, "not JSON"),
-    (PREDICT, b'{"instances": [NaN]}', 400, "NaN"),
+    (PREDICT, b'{"instances": [NaN, 1e999]}', 400, "not JSON"),
+    (PREDICT, b'{"instances": [NaN, 1e39]}', 400, "outside of float32"),
+    (PREDICT, b'{"instances": [nan]}', 400, "not JSON"),
     (PREDICT, b'{"instances": [1e999]}', 400, "infinity"),
     (PREDICT, b'{"instances": [1e39]}', 400, "outside of float32"),
     (PREDICT, b'{"instances": ["\xff"]}', 400, "not JSON"),
@@ -295,7 +333,7 @@ def test_a_request_that_cannot_be_answered_is_refused_with_a_message(
 
 def test_other_media_and_bodies_that_are_too_large_are_refused(server: Server) -> None:
     assert server.ask(PREDICT, b"1,2", content_type="text/csv")[0] == 415
-    assert server.ask(PREDICT, b"{}", content_encoding="gzip")[0] == 415
+    assert server.ask(PREDICT, b"{}", content_encoding="br")[0] == 415
     assert server.ask(PREDICT, method="GET")[0] == 405
     code, found = server.ask(PREDICT, b"0" * 100_000_000)
     assert (code, "33554432 bytes" in found["error"]) == (413, True)
@@ -326,6 +364,143 @@ def test_grpc(server: Server, engine: DockerEngine) -> None:
     assert said[:3] == ["True", "[2.75, 5.75]", "[2.5, 4.5]"]
     for line, code in zip(said[3:], ("NOT_FOUND", "NOT_FOUND", *["INVALID_ARGUMENT"] * 3), strict=True):
         assert code in line
+
+
+ANSWERS: dict[str, Any] = {
+    "newest": [10, "serving_default", {"y": ["2.75", "5.75"]}],
+    "version": [2, "serving_default", {"y": ["2.25"]}],
+    "empty batch": [10, "serving_default", {"y": []}],
+    "not a number": [10, "serving_default", {"y": ["nan"]}],
+    "filter": [10, "several", {"next": ["9007199254740993", "0"], "total": ["3.0", "0.5"]}],
+    "uint8 and bool": [10, "mask", {"masked": ["1", "2", "255"]}],
+    "scalar": [10, "slow", {"done": ["1"]}],
+    "float_val": [2.75, 5.75],
+    "int_val": [1, 2, 255],
+    "int64_val": [2**53 + 1, 0],
+    "string_val": "b'\\x80!'",
+    "classify": [[["low", 0.625], ["high", 0.375]], [["low", 0.25], ["high", 0.75]]],
+    "classify with context": [[["low", 0.25], ["high", 0.75]]],
+    "regress": [0.375, 0.75],
+    "regress with context": [0.75],
+    "metadata": [10, 1, [-1]],
+    "status": [[10, 30, 0], [2, 30, 0], [1, 30, 0]],
+    "status of a version": [[2, 30, 0]],
+    **dict.fromkeys(("multi inference", "reload"), "UNIMPLEMENTED"),
+    **dict.fromkeys(
+        (
+            "unknown model", "no model", "name with version", "unknown version", "metadata of an unknown model",
+            "status of an unknown version",
+        ),
+        "NOT_FOUND",
+    ),
+}  # fmt: skip
+"""Answers to `prediction_client.py`; INVALID_ARGUMENT to its other requests."""
+
+
+def ask_client(server: Server, engine: DockerEngine) -> dict[str, Any]:
+    """Send the requests of TensorFlow Serving's client; return the answers by name."""
+    said = docker(
+        "exec", server.started["container"], "python", "-c", CLIENT.read_text(), "127.0.0.1:8081", host=engine.host
+    )
+    return dict(json.loads(line) for line in said.splitlines() if line.startswith("["))
+
+
+def test_the_client_of_tensorflow_serving_is_answered(server: Server, engine: DockerEngine) -> None:
+    found = ask_client(server, engine)
+    assert len(found) == 48
+    several = found.pop("several")[2]
+    assert (several["text"], several["raw_bytes"]) == (["b'a!'", "b'\\x80!'"], ["b'a'", "b'\\x80'"])
+    assert found == {name: ANSWERS.get(name, "INVALID_ARGUMENT") for name in found}
+
+
+@pytest.fixture
+def joining(image: Built, engine: DockerEngine) -> Iterator[Server]:
+    """A server that joins the rows of requests which arrive within 0.2 s, eight at most."""
+    model = str(models_of(engine, image) / "scale")
+    options = ("--", "--batch", "8", "--batch-wait", "200000")
+    with start_tfimg("serve", model, "--image", image.name, "--json", *options, env={}) as child:
+        assert child.stdout is not None
+        try:
+            yield Server(child, json.loads(child.stdout.readline()))
+        finally:
+            child.send_signal(signal.SIGINT)
+            child.wait(60)
+
+
+def test_rows_of_simultaneous_requests_are_one_batch(joining: Server, engine: DockerEngine) -> None:
+    def send(rows: list[float]) -> tuple[int, Any]:
+        return joining.ask(PREDICT, {"signature_name": "rows", "inputs": rows})
+
+    with ThreadPoolExecutor(4) as pool:
+        send([1.0])
+        found = list(pool.map(send, [[1.0], [2.0, 3.0], [4.0]]))
+        assert [answer["outputs"]["y"] for _, answer in found] == [[2.0], [3.0, 4.0], [5.0]]
+        assert max(max(answer["outputs"]["rows"]) for _, answer in found) > 2, "more rows than any request has"
+        # The model refuses a batch with -1: the others are answered nevertheless, and so are too many rows at once.
+        found = list(pool.map(send, [[1.0], [-1.0], [4.0], [1.0] * 9]))
+    assert [code for code, _ in found] == [200, 400, 200, 200]
+    assert "negative" in found[1][1]["error"]
+    assert [found[at][1]["outputs"]["y"] for at in (0, 2, 3)] == [[2.0], [5.0], [2.0] * 9]
+    assert ask_client(joining, engine)["several"][2]["total"] == ["3.0", "0.5"]
+
+
+def test_compose_starts_the_server_of_a_manifest(image: Built, engine: DockerEngine, tmp_path: Path) -> None:
+    model, port = str(models_of(engine, image) / "scale"), str(choose_port(None))
+    file = tmp_path / "compose.yaml"
+    options = ["--manifest", "compose", "--port", port, "--name", "Scale.1", "--output", str(file)]
+    assert run_tfimg("serve", model, "--image", image.name, *options).code == 0
+    compose = [installed_program("docker-compose"), "--file", str(file)]
+    environ = {"DOCKER_HOST": engine.host, "HOME": str(tmp_path), "PATH": os.defpath}
+    try:
+        subprocess.run([*compose, "up", "--detach"], env=environ, check=True, timeout=120)
+        url = f"http://127.0.0.1:{port}/v1/models/Scale.1:predict"
+        send = ["curl", "--silent", "--fail", "--data", '{"instances": [1]}', url]
+        wait_until(lambda: subprocess.run(send, capture_output=True, check=False).returncode == 0, seconds=120)
+        assert json.loads(subprocess.check_output(send)) == {"predictions": [2.75]}
+    finally:
+        subprocess.run([*compose, "down"], env=environ, check=True, timeout=120)
+
+
+KSERVE = """
+import json, sys
+from types import SimpleNamespace
+import kserve
+import kubernetes.client
+for name, found in vars(kubernetes.client).items():
+    if not hasattr(kserve.models, name):
+        setattr(kserve.models, name, found)
+for document, model in zip(json.loads(sys.argv[1]), ("V1alpha1ServingRuntime", "V1beta1InferenceService")):
+    client = kserve.ApiClient()
+    read = client.deserialize(SimpleNamespace(data=json.dumps(document)), model)
+    kept = client.sanitize_for_serialization(read)
+    kept["spec"].get("predictor", {}).get("model", {}).pop("name", None)  # which the model adds
+    assert kept == document, kept
+print("kept")
+"""
+
+
+@pytest.mark.parametrize("is_tensorflow_serving", [False, True])
+def test_the_models_of_kserve_keep_every_field(
+    image: Built, engine: DockerEngine, *, is_tensorflow_serving: bool
+) -> None:
+    server = ModelServer(
+        image="registry.example/team/tensorflow@sha256:0", name="scale", source="s3://models/scale", place="",
+        is_tensorflow_serving=is_tensorflow_serving, gpus=("0",), words=("--batch", "8"),
+    )  # fmt: skip
+    documents = json.dumps(list(yaml.safe_load_all(render_serving(server, "kserve"))))
+    done = run_container(engine, image.name, "python", "-c", KSERVE, documents)
+    assert (done.status, done.stdout.strip().splitlines()[-1:]) == (0, ["kept"]), done.stderr
+
+
+def test_the_printed_conversion_of_a_keras_file_works(image: Built, engine: DockerEngine, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    program = "import tensorflow as tf; m = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)]); "
+    save = ("python", "-c", f"{program}m.save('/out/it is.keras')")
+    docker("run", "--rm", "--volume", f"{tmp_path}:/out", image.name, *save, host=engine.host)
+    refused = run_tfimg("serve", str(tmp_path / "it is.keras"), "--image", image.name)
+    command = refused.stderr.partition("Convert it: `tfimg ")[2].partition("`; then")[0]
+    assert run_tfimg(*shlex.split(command)).code == 0
+    assert (tmp_path / "it is/saved_model.pb").exists()
 
 
 def malformed(number: int) -> tuple[str, bytes]:

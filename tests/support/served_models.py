@@ -37,6 +37,24 @@ class Model(tf.Module):
     def mask(self, pixels: Any, flag: Any) -> dict[str, Any]:
         return {"masked": tf.where(flag[:, None], pixels, 0)}
 
+    @tf.function(input_signature=[spec([None], tf.string, "inputs")])
+    def classify(self, inputs: Any) -> dict[str, Any]:
+        score = self.read(inputs)
+        names = tf.tile([["low", "high"]], [tf.size(inputs), 1])
+        return {"classes": names, "scores": tf.stack([1.0 - score, score], 1)}
+
+    @tf.function(input_signature=[spec([None], tf.string, "inputs")])
+    def regress(self, inputs: Any) -> dict[str, Any]:
+        return {"outputs": self.read(inputs)[:, None]}
+
+    def read(self, inputs: Any) -> Any:
+        return tf.io.parse_example(inputs, {"x": tf.io.FixedLenFeature([], tf.float32)})["x"] * self.weight
+
+    @tf.function(input_signature=[spec([None], tf.float32, "x")])
+    def rows(self, x: Any) -> dict[str, Any]:
+        tf.debugging.assert_non_negative(x, "negative")
+        return {"y": x + 1.0, "rows": tf.fill([tf.size(x)], tf.size(x))}
+
     @tf.function(input_signature=[spec([], tf.int32, "rounds")])
     def slow(self, rounds: Any) -> dict[str, Any]:
         def step(at: Any, last: Any) -> tuple[Any, Any]:
@@ -52,7 +70,7 @@ def main(folder: str) -> None:
         model = Model(weight)
         signatures = {
             "serving_default": model.scale, "several": model.several, "look_up": model.look_up, "mask": model.mask,
-            "slow": model.slow,
+            "slow": model.slow, "classify": model.classify, "regress": model.regress, "rows": model.rows,
         }  # fmt: skip
         tf.saved_model.save(model, f"{folder}/scale/{number}", signatures=signatures)
 

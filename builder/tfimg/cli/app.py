@@ -140,7 +140,7 @@ def parse(argv: Sequence[str]) -> Command:
     if name in ("shell", *PROGRAMS):
         _refuse_program(name, list(itertools.takewhile(lambda word: word != "--", argv)), program)
     command, rest = load_command(name), words[len(name.split()) :]
-    if name in PROGRAMS:
+    if name in (*PROGRAMS, "serve"):
         values = {**_read_values(name, rest), "program": tuple(program)}
     else:
         values = _read_values(name, rest, program)

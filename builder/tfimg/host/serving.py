@@ -31,6 +31,7 @@ REST_PORT, GRPC_PORT = 8080, 8081  # of KServe's model server
 TENSORFLOW_REST, TENSORFLOW_GRPC = 8501, 8500  # of TensorFlow Serving's images
 MODELS = "/models"  # where both servers find their models
 MODEL_FILE = "saved_model.pb"
+KERAS_FILES = (".keras", ".h5")
 SERVING_LABEL = "tfimg.serving"  # label of the containers, by which `docker ps` finds one whose tfimg was killed
 START_SECONDS = 600  # a small model answers after 8 s on two cores; one of several GB is read from a slow disk
 ANSWER_SECONDS = 60  # the first request of a model prepares its graph
@@ -57,7 +58,7 @@ def find_model(path: Path, name: str | None, convert: str) -> ModelFolder:
     if not path.exists():
         raise FileError(f"This machine has no {path}.", next_step="Correct the path of the model.")
     if path.is_file():
-        keras = path.suffix in (".keras", ".h5")
+        keras = path.suffix in KERAS_FILES
         raise UsageError(
             f"{path} is a file, and servers read SavedModels, which are folders.",
             next_step=f"Convert it: `{convert}`; then serve that folder."
@@ -130,9 +131,11 @@ def require_local(toolkit: DeviceSupport, device: Device) -> None:
 
 def plan_serving(
     image: str, spec: ImageSpec, model: ModelFolder, container: str, ports: tuple[int, int], options: RunOptions,
-    target_host: TargetHost,
+    target_host: TargetHost, words: Sequence[str] = (),
 ) -> RunPlan:  # fmt: skip
     """Return the `docker run` or `podman run` of a model server; `ports` of loopback are those of REST and gRPC.
+
+    `words` are options of the server's program.
 
     Raises `UnsuitableHost`, and as `choose_reader` and `plan_run` do.
     """
@@ -140,12 +143,13 @@ def plan_serving(
     flags = list_flags(model, container, dict(zip(ports, (REST_PORT, GRPC_PORT), strict=True)))
     flags = (*flags, *choose_reader(model, target_host.toolkit))
     asked = replace(options, options=flags, interactive=False, terminal=False, as_owner=False)
-    return plan_run(image, spec, asked, target_host)
+    planned = plan_run(image, spec, asked, target_host)
+    return replace(planned, argv=(*planned.argv, "tfimg-serve", *words)) if words else planned
 
 
 def plan_tensorflow_serving(
     facts: ServingImage, model: ModelFolder, container: str, ports: tuple[int, int], gpus: str | None,
-    target_host: TargetHost,
+    target_host: TargetHost, words: Sequence[str] = (),
 ) -> tuple[str, tuple[str, ...]]:  # fmt: skip
     """Return the official image of TensorFlow Serving, and the `docker run` or `podman run` of it.
 
@@ -153,7 +157,7 @@ def plan_tensorflow_serving(
     """
     toolkit = target_host.toolkit
     require_local(toolkit, CPU)
-    image = f"docker.io/tensorflow/serving:{facts.release}{'-gpu' if gpus else ''}"
+    image = name_serving_image(facts, gpus)
     access = gpu_options(choose_gpu_access(toolkit, target_host.host), parse_gpus(gpus)) if gpus else ()
     flags = list_flags(model, container, dict(zip(ports, (TENSORFLOW_REST, TENSORFLOW_GRPC), strict=True)))
     # The image has no USER, and any user can run its server.
@@ -168,7 +172,13 @@ def plan_tensorflow_serving(
         "--env",
         f"MODEL_NAME={model.name}",
         image,
+        *words,
     )
+
+
+def name_serving_image(facts: ServingImage, gpus: str | None) -> str:
+    """Return the name of TensorFlow Serving's official image, the one for GPUs if these are named."""
+    return f"docker.io/tensorflow/serving:{facts.release}{'-gpu' if gpus else ''}"
 
 
 def find_serving_image(images: Mapping[str, ServingImage], tensorflow: str | None) -> ServingImage:

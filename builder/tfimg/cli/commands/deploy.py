@@ -69,17 +69,22 @@ class ManifestOptions(RepositoryOptions):
 
     def write(self, context: Context, text: str, image: str, start: str) -> int:
         """Print or write a manifest, and say how it is started; FILE in `start` is its file."""
-        if self.output:
-            write_atomically(Path(self.output), text)
-        start = start.replace("FILE", quote_argument(self.output or "FILE"))
-        if context.json:
-            where = {"file": self.output} if self.output else {"manifest": text}
-            context.emit({"image": image, "start": start, **where})
-        else:
-            if not self.output:
-                print(text, end="")
-            context.say(f"Start it with: {start}")
-        return 0
+        return write_manifest(context, text, image, start, self.output)
+
+
+def write_manifest(context: Context, text: str, image: str, start: str, output: str | None) -> int:
+    """Print a manifest or write it to a file, and say how it is started; FILE in `start` is its file."""
+    if output:
+        write_atomically(Path(output), text)
+    start = start.replace("FILE", quote_argument(output or "FILE"))
+    if context.json:
+        where = {"file": output} if output else {"manifest": text}
+        context.emit({"image": image, "start": start, **where})
+    else:
+        if not output:
+            print(text, end="")
+        context.say(f"Start it with: {start}")
+    return 0
 
 
 @dataclass(frozen=True)

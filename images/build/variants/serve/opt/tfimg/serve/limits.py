@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import zlib
 
 from values import Invalid
 
@@ -66,15 +67,37 @@ class _Reader:
         self.held = 0
 
     async def read(self):
-        """Return the body. Raises `Invalid`, and `ConnectionError` if the client is gone."""
+        """Return the body, unpacked. Raises `Invalid`, and `ConnectionError` if the client is gone."""
+        encoding = self.headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
+        if encoding not in ("identity", "gzip"):
+            raise Invalid(f"The content encoding {encoding[:100]!r} is not supported: send gzip, or none.", 415)
+        body = await self._read()
+        return body if encoding == "identity" else self._unpack(body)
+
+    def _unpack(self, body):
+        reader = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        try:
+            unpacked = reader.decompress(body, self.limits.max_body + 1)
+        except zlib.error as error:
+            raise Invalid(f"The body is not gzip: {error}.") from None
+        if len(unpacked) > self.limits.max_body:
+            raise self._too_large()
+        if not reader.eof:
+            raise Invalid("The body is not gzip: it ends too early.")
+        self._hold(len(unpacked))
+        return unpacked
+
+    def _too_large(self):
+        return Invalid(f"The body has more than {self.limits.max_body} bytes: send fewer rows at a time.", 413)
+
+    async def _read(self):
         limit = self.limits.max_body
         self._hold(OVERHEAD)
         length = self.headers.get(b"content-length", b"")
-        too_large = Invalid(f"The body has more than {limit} bytes: send fewer rows at a time.", 413)
         if length.isdigit() and int(length[:20]) > limit:
             if b"expect" not in self.headers:
                 await self._drain()
-            raise too_large
+            raise self._too_large()
         pieces, size = [], 0
         while True:
             message = await self.receive()
@@ -86,7 +109,7 @@ class _Reader:
                 pieces.clear()
                 if message.get("more_body"):
                     await self._drain()
-                raise too_large
+                raise self._too_large()
             self._hold(len(piece))
             pieces.append(piece)
             if not message.get("more_body"):

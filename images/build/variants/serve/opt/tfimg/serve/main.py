@@ -1,4 +1,4 @@
-"""`tfimg-serve`: SavedModels in KServe's model server, over REST (V1 and V2) and gRPC (V2), until SIGTERM."""
+"""`tfimg-serve`: SavedModels in KServe's model server, over REST and gRPC, until SIGTERM."""
 
 import argparse
 import gc
@@ -22,7 +22,9 @@ def read_arguments(argv):
     port = int(os.environ.get("TFIMG_SERVE_PORT", "8080"))
     parser.add_argument("--port", type=int, default=port, help="of REST (TFIMG_SERVE_PORT, else 8080)")
     parser.add_argument("--grpc-port", type=int, default=8081, help="of gRPC (8081)")
-    parser.add_argument("--max-body", type=int, default=32, metavar="MIB", help="largest body of REST (32)")
+    parser.add_argument("--max-body", type=int, default=32, metavar="MIB", help="largest request (32)")
+    parser.add_argument("--batch", type=int, default=0, metavar="ROWS", help="join requests to so many rows")
+    parser.add_argument("--batch-wait", type=int, default=1000, metavar="US", help="microseconds for that (1000)")
     return parser.parse_args(argv)
 
 
@@ -47,11 +49,14 @@ def main(argv):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import kserve
     from kserve.model_server import app
+    from kserve.model_server import args as settings
     from limits import Limits
     from models import Repository, find_versions
+    from prediction import add_services
     from rest import add_routes
+    from signatures import Batching
 
-    repository = Repository()
+    repository = Repository(Batching(arguments.batch, arguments.batch_wait) if arguments.batch > 0 else None)
     try:
         models = [find_versions(name, folder, repository) for name, folder in list_folders(arguments).items()]
     except (ValueError, OSError) as error:
@@ -68,8 +73,10 @@ def main(argv):
     )  # fmt: skip
     for name in ("kserve", "kserve.trace", "uvicorn.access"):  # a line, or several, for each request
         logging.getLogger(name).setLevel(logging.CRITICAL if name == "kserve" else logging.WARNING)
+    settings.grpc_max_receive_message_length = settings.grpc_max_send_message_length = arguments.max_body << 20
     app.add_middleware(Limits, max_body=arguments.max_body << 20)
     add_routes(app, server)
+    add_services(repository)
     print("tfimg-serve:", ", ".join(f"{one.name} version {one.number}" for one in models), file=sys.stderr, flush=True)
     # A collection of all that TensorFlow has loaded holds up requests for 0.2 s; what lives to the end needs none.
     gc.freeze()

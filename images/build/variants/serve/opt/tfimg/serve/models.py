@@ -10,49 +10,13 @@ import tensorflow as tf
 from kserve.errors import InvalidInput, ModelNotFound
 from kserve.model_repository import ModelRepository
 from kserve.protocol.infer_type import InferOutput, InferRequest, InferResponse
+from signatures import THREADS, WAITING, Signature, require_outputs
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-from values import Invalid, Tensor, list_names, read_raw, read_shape, require_names
+from values import Invalid, list_names, read_raw, read_shape, require_names
 
-THREADS = 4  # requests that are computed at a time; TensorFlow itself uses all cores for each
-POOL = ThreadPoolExecutor(THREADS, "predict")
 DEFAULT_SIGNATURE = "serving_default"
 FILE = "saved_model.pb"
-
-
-class Signature:
-    """A signature: its inputs and outputs by name, and the function."""
-
-    def __init__(self, definition, function):
-        self.definition = definition
-        self.function = function
-        self.inputs = {name: _tensor(name, info) for name, info in sorted(definition.inputs.items())}
-        self.outputs = {name: _tensor(name, info) for name, info in sorted(definition.outputs.items())}
-
-    def __call__(self, arrays):
-        """Return the answers as arrays by name. Raises `Invalid` if the model refuses the values."""
-        given = {name: tf.constant(array, self.definition.inputs[name].dtype) for name, array in arrays.items()}
-        try:
-            found = self.function(**given)
-        except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError) as error:
-            raise Invalid(f"The model refuses the values: {_shorten(error.message)}") from None
-        except tf.errors.ResourceExhaustedError:
-            raise Invalid("The model needs more memory than there is for this request.", 503) from None
-        return {name: found[name].numpy() for name in self.outputs}
-
-
-def _shorten(message):
-    """Return TensorFlow's message without the lines that are about its graph."""
-    noise = ("Graph execution error", "Detected at node", "<stack traces", "[[{{node")
-    lines = [line.strip() for line in str(message).splitlines()]
-    kept = [line for line in lines if line and not line.startswith(noise)] or lines
-    return " ".join(kept)[:500]
-
-
-def _tensor(name, info):
-    dtype = tf.dtypes.as_dtype(info.dtype)
-    shape = None if info.tensor_shape.unknown_rank else [None if d.size < 0 else d.size for d in info.tensor_shape.dim]
-    return Tensor(name, object if dtype == tf.string else dtype.as_numpy_dtype, shape)
 
 
 class Version(kserve.Model):
@@ -75,9 +39,10 @@ class Version(kserve.Model):
                 try:
                     definition = SavedModel.FromString((self.folder / FILE).read_bytes()).meta_graphs[0].signature_def
                     self._loaded = tf.saved_model.load(str(self.folder))
-                    functions = self._loaded.signatures
+                    functions, prefix = self._loaded.signatures, f"{self.name}/{self.number}"
                     self._signatures = {
-                        name: Signature(definition[name], functions[name]) for name in sorted(functions)
+                        name: Signature(definition[name], functions[name], self.repository.batching, f"{prefix}/{at}")
+                        for at, name in enumerate(sorted(functions))
                     }
                 except Exception as error:  # files of users, in any state
                     reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
@@ -109,7 +74,7 @@ class Version(kserve.Model):
     async def predict(self, payload, headers=None):  # noqa: ARG002 - KServe passes them
         """Answer a request of gRPC, or call a function of REST with this version; outside of the event loop."""
         work = self._infer if isinstance(payload, InferRequest) else payload
-        return await asyncio.get_running_loop().run_in_executor(POOL, work, self._version_of(payload))
+        return await asyncio.get_running_loop().run_in_executor(self.repository.pool, work, self._version_of(payload))
 
     def _version_of(self, payload):
         if not isinstance(payload, InferRequest):
@@ -186,13 +151,6 @@ class _Bound:
         self.request = request
 
 
-def require_outputs(wanted, answers):
-    """Raise `Invalid` for an output that the model does not have."""
-    unknown = [name for name in wanted if name not in answers]
-    if unknown:
-        raise Invalid(f"The model has no output {list_names(unknown)}; it has {list_names(answers)}.")
-
-
 def _describe(tensor):
     shape = [-1] if tensor.shape is None else [-1 if one is None else one for one in tensor.shape]
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}
@@ -208,8 +166,10 @@ def _describe_info(info):
 class Repository(ModelRepository):
     """Models by name, the newest version of each; `NAME:N` is version N."""
 
-    def __init__(self):
+    def __init__(self, batching=None):
         super().__init__()
+        self.batching = batching
+        self.pool = ThreadPoolExecutor(WAITING if batching else THREADS, "predict")
         self.is_ending = False
 
     def get_model(self, name):
@@ -217,6 +177,13 @@ class Repository(ModelRepository):
         name, _, number = str(name).partition(":")
         newest = self.models.get(name)
         return newest and (newest.versions.get(number) if number else newest)
+
+    def find(self, name, number=""):
+        """Return a version of a model, the newest without a number. Raises `Invalid`."""
+        found = None if ":" in name else self.get_model(f"{name}:{number}" if number else name)
+        if found is None:
+            raise Invalid(f"There is no model {name[:50]!r}" + (f" with a version {number}." if number else "."), 404)
+        return found
 
     def unload(self, name):
         """Forget a model when the server ends. Raises `InvalidInput` for a request to do so."""

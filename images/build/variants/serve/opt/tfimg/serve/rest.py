@@ -1,20 +1,23 @@
 """Routes of REST: TensorFlow Serving's form (V1) and V2, in KServe's application, before its own of the same paths."""
 
 import json
+import math
+from codecs import BOM_UTF8
 from functools import partial
 
+import examples
 import numpy as np
 import orjson
 from fastapi import Response
 from fastapi.routing import APIRouter
 from kserve.errors import ModelNotFound
-from models import require_outputs
+from signatures import require_outputs
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from values import Invalid, read_v1, read_v2, to_plain, write_raw, write_v1
+from values import Invalid, read_v1, read_v2, to_plain, to_text, write_raw, write_v1
 
-MEDIA = {"", "application/json", "application/octet-stream", "application/x-www-form-urlencoded"}
-"""Types of a body that are read as JSON; the last is what `curl -d` sends, as TensorFlow Serving's guide has it."""
+MEDIA = {"", "application/json", "application/octet-stream", "application/x-www-form-urlencoded", "text/plain"}
+"""Types of a body that are read as JSON; the last two are what `curl -d` and `fetch` of browsers send by default."""
 LENGTH = "inference-header-content-length"  # bytes of JSON before those of tensors
 
 
@@ -24,6 +27,12 @@ def add_routes(app, server):
     rest = Rest(server)
     for path, function, method in (
         ("/v1/models/{name}:predict", rest.predict, "POST"),
+        ("/v1/models/{name}:classify", rest.classify, "POST"),
+        ("/v1/models/{name}:regress", rest.regress, "POST"),
+        ("/v1/models/{name}/labels/{path:path}", rest.refuse_version, "GET"),
+        ("/v1/models/{name}/labels/{path:path}", rest.refuse_version, "POST"),
+        ("/v1/models/{name}/versions/{path:path}", rest.refuse_version, "GET"),
+        ("/v1/models/{name}/versions/{path:path}", rest.refuse_version, "POST"),
         ("/v1/models/{name}/metadata", rest.metadata, "GET"),
         ("/v1/models/{name}", rest.status, "GET"),
         ("/v1/models/{name}", rest.refuse_verb, "POST"),
@@ -44,17 +53,22 @@ class Rest:
         self.server = server
 
     def _find(self, name):
-        found = self.server.registered_models.get_model(name)
-        if found is None:
-            model, _, number = name.partition(":")
-            if number == "predict":
-                raise Invalid("Send requests to :predict with POST.", 405)
-            raise Invalid(f"There is no model {model[:50]!r}" + (f" with a version {number}." if number else "."), 404)
-        return found
+        model, _, number = name.partition(":")
+        if number in ("predict", "classify", "regress"):
+            raise Invalid(f"Send requests to :{number} with POST.", 405)
+        return self.server.registered_models.find(model, number)
 
     async def predict(self, request: Request, name: str):
         """Answer a request in TensorFlow Serving's form."""
         return await self._answer(request, name, _predict)
+
+    async def classify(self, request: Request, name: str):
+        """Answer a request of examples with classes."""
+        return await self._answer(request, name, partial(_answer_examples, _classify))
+
+    async def regress(self, request: Request, name: str):
+        """Answer a request of examples with numbers."""
+        return await self._answer(request, name, partial(_answer_examples, _regress))
 
     async def infer(self, request: Request, name: str):
         """Answer a request of V2."""
@@ -113,8 +127,12 @@ class Rest:
         """Refuse to load or unload a model."""
         return _json({"error": "Models are neither loaded nor unloaded by requests."}, 403)
 
+    def refuse_version(self):
+        """Refuse what is no number, also labels, which TensorFlow Serving reads in its configuration."""
+        return _json({"error": "A version is named by its number, /versions/N; there are no labels."}, 400)
+
     def refuse_verb(self, name: str):
-        """Refuse what TensorFlow Serving has beside `:predict`, and a request without a verb."""
+        """Refuse an unknown verb, and a request without one."""
         verb = name.rpartition(":")[2]
         if ":" not in name or verb.isdigit():
             return _json({"error": "Send requests to the address of the model with :predict."}, 405)
@@ -129,19 +147,39 @@ def _require_json(headers):
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in MEDIA:
         raise Invalid(f"The content type {media[:100]!r} is not supported: send application/json.", 415)
-    encoding = headers.get("content-encoding", "identity").lower()
-    if encoding != "identity":
-        raise Invalid(f"The content encoding {encoding[:100]!r} is not supported: send the body as it is.", 415)
 
 
 def _parse(body):
     try:
-        value = orjson.loads(body)
+        value = orjson.loads(body[len(BOM_UTF8) :] if body.startswith(BOM_UTF8) else body)
     except orjson.JSONDecodeError as error:
-        raise Invalid(f"The body is not JSON: {error}. NaN and Infinity are not JSON either.") from None
+        value = _parse_more(body)
+        if value is None:
+            raise Invalid(f"The body is not JSON: {error}.") from None
     if not isinstance(value, dict):
         raise Invalid("The body is not a JSON object.")
     return value
+
+
+def _parse_more(body):
+    """Return a value with NaN and Infinity, which TensorFlow Serving reads too; None if there is another error."""
+    if b"NaN" not in body and b"Infinity" not in body:
+        return None
+    try:
+        return json.loads(body, parse_float=_read_float, parse_int=_read_int)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_float(text):
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(text)
+    return value
+
+
+def _read_int(text):
+    return int(text) if len(text) < 300 else _read_float(text)  # 308 digits are the largest float64
 
 
 def _write(value, arrays):
@@ -160,9 +198,28 @@ def _predict(version, body):
     """Return the JSON of an answer in TensorFlow Serving's form. Raises `Invalid`."""
     value = _parse(body)
     _, signature = version.find_signature(value.get("signature_name"))
-    arrays, rows = read_v1(value, signature.inputs)
+    arrays, has_rows = read_v1(value, signature.inputs)
     answers = signature(arrays)
-    return _write(write_v1(answers, rows), _floats(answers)), {}
+    return _write(write_v1(answers, has_rows), _floats(answers)), {}
+
+
+def _answer_examples(describe, version, body):
+    """Return the JSON of an answer to Classify or Regress. Raises `Invalid`."""
+    value = _parse(body)
+    _, signature = version.find_signature(value.get("signature_name"))
+    results, scores = describe(signature, examples.read_examples(value))
+    return _write({"results": results}, [scores]), {}
+
+
+def _classify(signature, given):
+    found = examples.classify(signature, given)
+    results = [[[to_text(label), score] for label, score in row] for row in found]
+    return results, np.array([score for row in found for _, score in row], "float32")
+
+
+def _regress(signature, given):
+    values = examples.regress(signature, given)
+    return values, values
 
 
 def _floats(answers):

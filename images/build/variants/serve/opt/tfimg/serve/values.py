@@ -50,7 +50,7 @@ class Tensor:
         kinds = set(map(type, items))
         if self.label == "string":
             flat = np.empty(len(items), object)
-            flat[:] = [_to_bytes(self.name, item) for item in items]
+            flat[:] = [read_text(f"Input {self.name!r}", item) for item in items]
         elif self.dtype.kind == "b":
             self._require(kinds, {bool})
             flat = np.array(items, bool)
@@ -64,9 +64,10 @@ class Tensor:
             flat = np.array(items, self.dtype)
         elif self.dtype.kind == "f" or self.label == "bfloat16":
             self._require(kinds, {int, float})
+            exact = np.array(items, "float64")
             with np.errstate(over="ignore"):
-                flat = np.array(items, "float64").astype(self.dtype)
-            if not np.isfinite(flat.astype("float64")).all():
+                flat = exact.astype(self.dtype)
+            if (np.isfinite(exact) & ~np.isfinite(flat.astype("float64"))).any():
                 raise Invalid(f"Input {self.name!r} has a number outside of {self.label}.")
         else:
             raise Invalid(f"Input {self.name!r} is {self.label}, which no request has a form for.")
@@ -100,7 +101,8 @@ def show(shape):
     return f"[{', '.join(['?' if one is None else str(one) for one in shape[:SHOWN]] + more)}]"
 
 
-def _to_bytes(name, item):
+def read_text(title, item):
+    """Return the bytes of a text or of Base64; `title` names the value in errors. Raises `Invalid`."""
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, bytes):
@@ -109,9 +111,9 @@ def _to_bytes(name, item):
         try:
             return base64.b64decode(item["b64"], validate=True)
         except (binascii.Error, ValueError):
-            raise Invalid(f'Input {name!r}: the value of "b64" is not Base64.') from None
+            raise Invalid(f'{title}: the value of "b64" is not Base64.') from None
     what = _NAMES.get(type(item), type(item).__name__)
-    raise Invalid(f'Input {name!r} has {what}; the model takes string: a text, or {{"b64": "…"}} for bytes.')
+    raise Invalid(f'{title} has {what}; the model takes string: a text, or {{"b64": "…"}} for bytes.')
 
 
 def flatten(name, value):
@@ -136,7 +138,7 @@ def read_value(tensor, value):
 
 
 def read_v1(body, inputs):
-    """Return arrays by name of a request in TensorFlow Serving's form, and how many rows it has; None for columns.
+    """Return arrays by name of a request in TensorFlow Serving's form, and whether it has rows, not columns.
 
     Raises `Invalid`.
     """
@@ -147,19 +149,19 @@ def read_v1(body, inputs):
         if not _is_named(columns):
             columns = {_only(inputs): columns}
         require_names(columns, inputs)
-        return {name: read_value(inputs[name], value) for name, value in columns.items()}, None
+        return {name: read_value(inputs[name], value) for name, value in columns.items()}, False
     rows = body["instances"]
     if not isinstance(rows, list) or not rows:
         raise Invalid('"instances" is a list of one row at least.')
     named = sum(map(_is_named, rows))
     if not named:
         name = _only(inputs)
-        return {name: read_value(inputs[name], rows)}, len(rows)
+        return {name: read_value(inputs[name], rows)}, True
     if named != len(rows):
         raise Invalid('"instances" has rows with and without names of inputs.')
     for row in rows:
         require_names(row, inputs)
-    return {name: read_value(inputs[name], [row[name] for row in rows]) for name in inputs}, len(rows)
+    return {name: read_value(inputs[name], [row[name] for row in rows]) for name in inputs}, True
 
 
 def _is_named(value):
@@ -252,14 +254,14 @@ def write_raw(array):
     return b"".join(len(item).to_bytes(4, "little") + item for item in array.ravel())
 
 
-def write_v1(arrays, rows):
-    """Return the answer in TensorFlow Serving's form: rows if the request had rows. Raises `Invalid`."""
+def write_v1(arrays, has_rows):
+    """Return the answer in TensorFlow Serving's form: rows if the request `has_rows`. Raises `Invalid`."""
     plain = {name: to_plain(name, array) for name, array in arrays.items()}
-    if rows is None:
+    if not has_rows:
         return {"outputs": next(iter(plain.values())) if len(plain) == 1 else plain}
-    for name, array in arrays.items():
-        if array.ndim == 0 or len(array) != rows:
-            raise Invalid(f'Output {name!r} has the shape {show(array.shape)} for {rows} rows: send "inputs" instead.')
+    if len({array.shape[:1] for array in arrays.values()} | {()}) != 2:
+        shapes = ", ".join(f"{name!r} {show(array.shape)}" for name, array in list(arrays.items())[:SHOWN])
+        raise Invalid(f'The outputs {shapes} have not one number of rows: send "inputs" instead of "instances".')
     if len(plain) == 1:
         return {"predictions": next(iter(plain.values()))}
     return {"predictions": [dict(zip(plain, row)) for row in zip(*plain.values())]}
@@ -274,7 +276,7 @@ def to_plain(name, array):
             raise Invalid(f"Output {name!r} is {array.dtype.name}, which JSON has no form for.")
         # Of float32, the shortest digits that mean the number, not those of the nearest float64.
         return array if array.ndim else array[()]
-    flat = [_to_text(item, name.endswith("_bytes")) for item in array.ravel()]
+    flat = [to_text(item, name.endswith("_bytes")) for item in array.ravel()]
     for size in array.shape[:0:-1]:
         flat = (
             [flat[at : at + size] for at in range(0, len(flat), size)]
@@ -284,7 +286,8 @@ def to_plain(name, array):
     return flat if array.ndim else flat[0]
 
 
-def _to_text(item, is_bytes):
+def to_text(item, is_bytes=False):
+    """Return the JSON of a string: a text, or Base64 of what is to be bytes or is not UTF-8."""
     try:
         if not is_bytes:
             return item.decode()

@@ -1,0 +1,232 @@
+"""Manifests of a model server, KServe's or TensorFlow Serving's: Compose, Kubernetes, and KServe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tfimg.core.errors import UsageError
+from tfimg.deploy.compose import escape_interpolation
+from tfimg.deploy.documents import dump_documents
+from tfimg.deploy.kubernetes import INSTANCE, MAX_OBJECT, OBJECT
+from tfimg.deploy.workload import PER_GPU, SMALL
+from tfimg.host.run import IMAGE_USER
+from tfimg.host.serving import GRPC_PORT, MODELS, REST_PORT, START_SECONDS, TENSORFLOW_GRPC, TENSORFLOW_REST
+
+Manifest = Literal["compose", "kubernetes", "kserve"]
+
+ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://[^\s\"'$]+")
+CLAIM = re.compile(r"pvc://([^/]+)/?(.*)")
+STOP_SECONDS = 40  # the server lets running requests finish for 30 s
+PROBE_SECONDS = 5  # between two probes
+MAX_NAME = 40  # characters of the objects' names; what is appended to them stays within 63
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelServer:
+    """What a manifest runs.
+
+    `source` is the model: a folder of this machine in Compose, else an address, `pvc://CLAIM/FOLDER` or another that
+    KServe's storage initializer reads. `place` is where the server has it below its folder of models. `gpus` are
+    numbers or identities of GPUs, or `all`; clusters count them. `ports` are those of loopback in Compose. `words` are
+    further ones of the server's program; `user` runs it in Compose where the image's may not read the folder.
+    """
+
+    image: str
+    name: str
+    source: str
+    place: str
+    is_tensorflow_serving: bool = False
+    gpus: tuple[str, ...] = ()
+    ports: tuple[int, int] | None = None
+    words: Sequence[str] = ()
+    user: str | None = None
+
+    @property
+    def object_name(self) -> str:
+        """The name of objects: of a-z, 0-9 and dashes, with a letter first."""
+        slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:MAX_NAME].strip("-")
+        return slug if slug[:1].isalpha() else f"model-{slug}".strip("-")
+
+    @property
+    def container_ports(self) -> tuple[int, int]:
+        """The ports of REST and gRPC in the container."""
+        return (TENSORFLOW_REST, TENSORFLOW_GRPC) if self.is_tensorflow_serving else (REST_PORT, GRPC_PORT)
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The words after the image."""
+        own = () if self.is_tensorflow_serving else ("tfimg-serve", f"--model={self.name}={MODELS}/{self.name}")
+        return (*own, *self.words)
+
+    @property
+    def ready(self) -> str:
+        """The path that answers when the model is loaded."""
+        return f"/v1/models/{self.name}" if self.is_tensorflow_serving else "/v2/health/ready"
+
+
+def render_serving(server: ModelServer, manifest: Manifest) -> str:
+    """Return a manifest of a model server. Raises `UsageError` for what the platform cannot run."""
+    if manifest == "compose":
+        return dump_documents([_compose(server)])
+    if not ADDRESS.fullmatch(server.source):
+        raise UsageError(
+            f"{server.source} is a folder of this machine, which a cluster does not see.",
+            next_step="Name the model by its address: pvc://CLAIM/FOLDER, or for KServe also s3://, gs:// or https://.",
+        )
+    if server.gpus == ("all",):
+        raise UsageError("A cluster counts GPUs.", next_step="Name as many as the server needs: --gpus 0 is one.")
+    return dump_documents(_kubernetes(server) if manifest == "kubernetes" else _kserve(server))
+
+
+def _compose(server: ModelServer) -> dict[str, Any]:
+    outer = server.ports or server.container_ports
+    service: dict[str, Any] = {"image": server.image}
+    if server.image.startswith("sha256:"):
+        service["pull_policy"] = "never"  # a digest alone, which only this engine knows
+    if server.program:
+        service["command"] = [escape_interpolation(word) for word in server.program]
+    if server.is_tensorflow_serving:
+        service["environment"] = {"MODEL_NAME": server.name}
+    user = server.user or (f"{IMAGE_USER}:{IMAGE_USER}" if server.is_tensorflow_serving else None)
+    if user:  # TensorFlow Serving's image would run as root
+        service |= {"user": user, "group_add": ["0"]}
+    if server.gpus:
+        which: dict[str, Any] = {"count": "all"} if server.gpus == ("all",) else {"device_ids": list(server.gpus)}
+        device = {"driver": "nvidia", **which, "capabilities": ["gpu"]}
+        service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
+    volume = {
+        "type": "bind", "source": escape_interpolation(str(Path(server.source).absolute())),
+        "target": f"{MODELS}/{server.place}", "read_only": True,
+    }  # fmt: skip
+    service |= {
+        "ports": [f"127.0.0.1:{port}:{inner}" for port, inner in zip(outer, server.container_ports, strict=True)],
+        "volumes": [volume],
+        "read_only": True,
+        "tmpfs": ["/tmp:mode=1777"],  # noqa: S108
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "restart": "unless-stopped",
+        "stop_grace_period": f"{STOP_SECONDS}s",
+    }
+    return {"name": server.object_name, "services": {"server": service}}
+
+
+def _container(server: ModelServer, name: str, mounts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the container of a cluster, without what starts it."""
+    rest, grpc = server.container_ports
+    gpus = len(server.gpus)
+    fixed = {"memory": f"{PER_GPU.memory * gpus or SMALL.memory}Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    probe = {"httpGet": {"path": server.ready, "port": rest}, "periodSeconds": PROBE_SECONDS, "timeoutSeconds": 5}
+    return {
+        "name": name,
+        "image": server.image,
+        "ports": [{"name": "http1", "containerPort": rest}, {"name": "h2c", "containerPort": grpc}],
+        "resources": {"requests": {"cpu": str(PER_GPU.cpu * gpus or SMALL.cpu), **fixed}, "limits": fixed},
+        "startupProbe": {**probe, "failureThreshold": START_SECONDS // PROBE_SECONDS},
+        "readinessProbe": probe,
+        "livenessProbe": {"tcpSocket": {"port": rest}, "periodSeconds": 30, "timeoutSeconds": 5},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            # TensorFlow Serving's image would run as root.
+            **({"runAsUser": IMAGE_USER} if server.is_tensorflow_serving else {}),
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],  # noqa: S108
+    }
+
+
+def _kubernetes(server: ModelServer) -> list[dict[str, Any]]:
+    """Return a Deployment with one pod, and its Service."""
+    claim = CLAIM.fullmatch(server.source)
+    if claim is None:
+        raise UsageError(
+            f"Kubernetes itself does not download {server.source}.",
+            next_step="Name a folder of a PersistentVolumeClaim, pvc://CLAIM/FOLDER, or use --manifest kserve.",
+        )
+    if len(claim[1]) > MAX_OBJECT or not OBJECT.fullmatch(claim[1]) or ".." in claim[2].split("/"):
+        raise UsageError(f"{server.source} names no claim and folder.", next_step="Name them as pvc://CLAIM/FOLDER.")
+    labels, folder = {INSTANCE: server.object_name}, claim[2].strip("/")
+    mount = {"name": "models", "mountPath": f"{MODELS}/{server.name}", "readOnly": True}
+    container = _container(server, "server", [mount | ({"subPath": folder} if folder else {})])
+    if server.program:
+        container["args"] = [word.replace("$(", "$$(") for word in server.program]
+    if server.is_tensorflow_serving:
+        container["env"] = [{"name": "MODEL_NAME", "value": server.name}]
+    gpus = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": STOP_SECONDS,
+        **(gpus if server.gpus else {}),
+        "containers": [container],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "models", "persistentVolumeClaim": {"claimName": claim[1], "readOnly": True}},
+        ],
+    }
+    metadata = {"name": server.object_name, "labels": labels}
+    ports = zip(("http", "grpc"), server.container_ports, strict=True)
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"selector": labels, "ports": [{"name": name, "port": port} for name, port in ports]},
+        },
+    ]
+
+
+def _kserve(server: ModelServer) -> list[dict[str, Any]]:
+    """Return a ServingRuntime, and an InferenceService of it; KServe puts the model into /mnt/models."""
+    name, template, folder = server.object_name, "{{.Name}}", "/mnt/models"
+    container = _container(server, "kserve-container", [])
+    container["ports"] = container["ports"][:1]  # Knative takes one
+    if server.is_tensorflow_serving:
+        rest, grpc = server.container_ports
+        ports = (f"--rest_api_port={rest}", f"--port={grpc}")
+        container["command"] = ["/usr/bin/tensorflow_model_server"]  # the entry point reads no placeholders
+        container["args"] = [f"--model_name={template}", f"--model_base_path={folder}", *ports, *server.words]
+        # It has no address without the model's name.
+        container["readinessProbe"] = {"tcpSocket": {"port": rest}, "periodSeconds": PROBE_SECONDS}
+        del container["startupProbe"]
+    else:
+        container["args"] = ["tfimg-serve", f"--model={template}={folder}", *server.words]
+    model_format = {"name": "tensorflow", "version": "2"}
+    return [
+        {
+            "apiVersion": "serving.kserve.io/v1alpha1",
+            "kind": "ServingRuntime",
+            "metadata": {"name": name},
+            "spec": {
+                "supportedModelFormats": [model_format],
+                "protocolVersions": ["v1", "grpc-v1"] if server.is_tensorflow_serving else ["v1", "v2", "grpc-v2"],
+                "containers": [container],
+                "volumes": [{"name": "tmp", "emptyDir": {}}],
+            },
+        },
+        {
+            "apiVersion": "serving.kserve.io/v1beta1",
+            "kind": "InferenceService",
+            "metadata": {"name": name},
+            "spec": {
+                "predictor": {"model": {"modelFormat": model_format, "runtime": name, "storageUri": server.source}}
+            },
+        },
+    ]
