@@ -73,9 +73,11 @@ def test_removed_files_are_in_record_alone_and_the_script_removes_the_same(wheel
     assert left == found.keys() - {"thing-1.0.dist-info/INSTALLER"} | below
 
 
-def pack_files(*files: tuple[str, list[bytes]], compression: Compression = "fast") -> tuple[Blob, bytes]:
+def pack_files(
+    *files: tuple[str, list[bytes]], compression: Compression = "fast", of_libraries: bool = False
+) -> tuple[Blob, bytes]:
     """Return a layer of files, each in pieces."""
-    writer = BlobWriter(sink := io.BytesIO(), compression)
+    writer = BlobWriter(sink := io.BytesIO(), compression, of_libraries=of_libraries)
     for path, pieces in files:
         writer.add(path, sum(map(len, pieces)), pieces)
     return writer.close(), sink.getvalue()
@@ -101,9 +103,12 @@ def test_a_layer_is_a_tar_of_its_files_with_one_owner_and_one_mtime() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("compression", ["fast", "small", pytest.param("smallest", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("compression", "of_libraries"),
+    [("fast", False), ("fast", True), ("small", False), pytest.param("smallest", False, marks=pytest.mark.full)],
+)
 def test_a_layer_has_the_same_bytes_for_any_pieces_and_threads(
-    compression: Compression, monkeypatch: pytest.MonkeyPatch
+    compression: Compression, of_libraries: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more than zstd gives one thread at a time: 32 MiB, four times the window."""
     some = random.Random(1)  # noqa: S311  (no secret)
@@ -112,10 +117,18 @@ def test_a_layer_has_the_same_bytes_for_any_pieces_and_threads(
     for threads, piece in ((1, len(data)), (2, 1 << 20), (4, 777_777)):
         monkeypatch.setattr("tfimg.layers.wheel.THREADS", threads)
         pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
-        blob, layer = pack_files(("a", pieces), compression=compression)
+        blob, layer = pack_files(("a", pieces), compression=compression, of_libraries=of_libraries)
         packed.append((blob, hashlib.sha256(layer).hexdigest()))
     assert len({blob for blob, _ in packed}) == 1
     assert {f"sha256:{found}" for _, found in packed} == {packed[0][0].digest}
+
+
+def test_a_path_of_up_to_255_bytes_takes_one_block_and_any_other_is_whole() -> None:
+    short, long, longer, accent = "a" * 90, f"{'b' * 120}/{'c' * 90}", f"{'d' * 200}/{'e' * 200}", "é"
+    for path, headers in ((short, 1), (long, 2), (longer, 6), (accent, 3)):  # of its folder too
+        blob, layer = pack_files((path, [b""]))
+        assert blob.unpacked == (headers + 2) * 512
+        assert set(read_files(open_layer(layer))) == {f"/{path}"}
 
 
 def test_gzip_is_packed_the_same_each_time() -> None:

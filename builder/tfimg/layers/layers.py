@@ -382,14 +382,18 @@ class GroupMaker:
         for layer, found in blobs.items():
             self.on_layer(layer, found)
         missing = {layer.is_shared: layer for layer in keys if layer not in blobs}
+        # First what the engine can load while the rest is compiled.
+        with self.processors, self._new_layer(missing.get(True), blobs) as into:
+            for wheel in wheels if into else ():
+                wheel.unpack(shared=group.shared_files, removed=group.removed, into=into, rest=None)
         with (
             self._compile(group, wheels if False in missing else ()) as wait_for_byte_code,
             self._new_layer(missing.get(False), blobs) as rest,
         ):
-            with self.processors, self._new_layer(missing.get(True), blobs) as into:
-                for wheel in wheels:
-                    wheel.unpack(shared=group.shared_files, removed=group.removed, into=into, rest=rest)
             if rest:
+                with self.processors:
+                    for wheel in wheels:
+                        wheel.unpack(shared=group.shared_files, removed=group.removed, into=None, rest=rest)
                 _add_byte_code(rest, wait_for_byte_code())
         for layer, key in keys.items():
             self.store.set_key(key, blobs[layer])
@@ -436,7 +440,7 @@ class GroupMaker:
         path = self.store.folder / f"layer-{token_hex(8)}"
         try:
             with name_in_errors(path), path.open("wb") as sink:
-                yield (writer := BlobWriter(sink, self.compression, far_matches=layer.group.is_shared))
+                yield (writer := BlobWriter(sink, self.compression, of_libraries=layer.is_shared))
                 blobs[layer] = writer.close()
             self.store.add(blobs[layer], path)
             self.on_layer(layer, blobs[layer])

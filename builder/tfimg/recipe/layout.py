@@ -19,7 +19,7 @@ BuildKit, which packs the layers of the system and of byte code, knows four leve
 
 SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"  # a path without Python's version
 
-LAYER_FORMAT = "5"
+LAYER_FORMAT = "6"
 """Version of the layers that are made here: raised when the same wheels, or the same system, would give other bytes."""
 
 EPOCH = 946684800
