@@ -115,7 +115,7 @@ def read_facts(identifier: str, locks: Mapping[str, str]) -> dict[str, Any]:
     found = sorted((IMAGES / "rendered").glob(f"{named['release']}-py*/Dockerfile")) if named and locks else []
     if not named or not found:
         raise NotRun(f"{IMAGES} has no image {identifier} for CPUs or GPUs; `tfimg list` prints the identifiers")
-    text = found[0].read_text(encoding="utf-8").partition("<<'FACTS' /facts.json\n")[2].partition("\nFACTS\n")[0]
+    text = found[0].read_text(encoding="utf-8").partition("<<'variables.sh' /\n")[2].partition("\nfacts.json\n")[0]
     facts: dict[str, Any] = json.loads(text)
     packages = dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", "".join(locks.values()), re.MULTILINE))
     waived = {**facts["waived"], **dict.fromkeys(IMAGE_CHECKS, ON_HOST)}
