@@ -101,7 +101,7 @@ def test_the_gpu_and_its_driver_are_reported_by_name(
     image = world.tfimg("resolve", "--tf", "2.21.0", "--device", "gpu", "--python", "3.11", "--json").json
     assert (image["level"], image["gpu"], image["driver"]) == ("validated", shown, DRIVER)
     row = next(line for line in world.tfimg("matrix").stdout.splitlines() if line.startswith("2.21.0"))
-    assert "gpu 1/" in row
+    assert "GPU 1 of " in row
     assert "validated" in row
 
 
