@@ -18,7 +18,7 @@ from tfimg.host.serving import GRPC_PORT, MODELS, REST_PORT, START_SECONDS, TENS
 
 Manifest = Literal["compose", "kubernetes", "kserve"]
 
-ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://[^\s\"'$]+")
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'$]+")
 CLAIM = re.compile(r"pvc://([^/]+)/?(.*)")
 STOP_SECONDS = 40  # the server lets running requests finish for 30 s
 PROBE_SECONDS = 5  # between two probes

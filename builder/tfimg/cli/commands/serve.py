@@ -158,11 +158,10 @@ class Serve(Command, GpuOptions, IdentifierOptions):
         engine = context.services.runner()
         if "://" in source:
             name = self.name or _name_source(source)
-            if manifest == "compose" or not NAME.fullmatch(name):
-                raise UsageError(
-                    f"{source} is no folder of this machine." if manifest == "compose" else f"{name!r} is no name.",
-                    next_step="Name a folder for Compose." if manifest == "compose" else "Choose one with --name.",
-                )
+            if manifest == "compose":
+                raise UsageError(f"{source} is no folder of this machine.", next_step="Name a folder for Compose.")
+            if not NAME.fullmatch(name):
+                raise UsageError(f"{name!r} is no name.", next_step="Choose one with --name.")
         else:
             path = Path(source)
             model = find_model(path, self.name, self._format_conversion(path, engine))
