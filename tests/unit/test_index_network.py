@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -399,12 +399,21 @@ class _TimedBody:
 
     chunks: list[tuple[float, bytes]]
     now: float = 1000.0
+    sizes: list[int] = field(default_factory=list)
 
     def monotonic(self) -> float:
         return self.now
 
     def read1(self, size: int, *, decode_content: bool) -> bytes:
         assert (size, decode_content) == (65536, False)
+        return self._give(size)
+
+    def read(self, size: int, *, decode_content: bool) -> bytes:
+        assert not decode_content
+        return self._give(size)
+
+    def _give(self, size: int) -> bytes:
+        self.sizes.append(size)
         seconds, chunk = self.chunks.pop(0) if self.chunks else (0.0, b"")
         self.now += seconds
         return chunk
@@ -437,6 +446,23 @@ def test_a_body_may_take_the_grace_and_as_long_as_its_bytes_need_at_the_lowest_r
         assert caught.value.seconds == 10
 
 
+@pytest.mark.parametrize(
+    ("seconds", "sizes"),
+    [
+        (0.01, [65536, 80000, 80000, 80000]),
+        (0.001, [65536, 262144, 262144, 262144]),
+        (0.1, [65536, 65536, 65536, 65536]),
+    ],
+)
+def test_a_body_is_waited_for_in_pieces_of_a_twentieth_of_a_second(
+    seconds: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = _TimedBody([(seconds, b"x" * 16000)] * 3)
+    monkeypatch.setattr("tfimg.index.network.time", body)
+    list(read_chunks(cast("requests.Response", SimpleNamespace(raw=body)), 10, 20))
+    assert body.sizes == pytest.approx(sizes, abs=1)
+
+
 @pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])
 def test_the_head_of_a_response_has_a_largest_size(more: int, is_read: bool) -> None:
     line = b"a: " + b"b" * 60_000 + b"\r\n"
@@ -454,7 +480,10 @@ def test_the_head_of_a_response_has_a_largest_size(more: int, is_read: bool) -> 
                     job.result(timeout=10)
 
 
-@pytest.mark.parametrize("first", [b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"])
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 ", HEAD, HEAD + bytes(200_000)], ids=["head", "body", "fast body"])
 def test_each_step_of_a_response_has_a_longest_time(first: bytes) -> None:
     session = DirectSession(step_seconds=0.05)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool, session:

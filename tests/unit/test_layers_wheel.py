@@ -277,10 +277,10 @@ def test_a_layer_is_whole_blocks_and_ends_with_two_empty_ones() -> None:
 
 
 def test_groups_of_wheels_lie_in_the_order_in_which_they_are_shared() -> None:
-    lock = dict.fromkeys(("packages", "tensorflow", "cuda", "cudnn"), "")
-    assert [group.name for group in split_lock(lock)] == ["cudnn", "cuda", "tensorflow", "packages"]
+    lock = dict.fromkeys(("packages", "tensorflow", "cudnn", "cuda"), "")
+    assert [group.name for group in split_lock(lock)] == ["cuda", "cudnn", "tensorflow", "packages"]
     assert [layer.name for layer in list_wheel_layers(lock)] == [
-        "cudnn", "cuda", "tensorflow", "tensorflow-python", "packages",
+        "cuda", "cudnn", "tensorflow", "tensorflow-python", "packages",
     ]  # fmt: skip
 
 

@@ -187,12 +187,16 @@ def parse_pip_settings(listed: str) -> dict[str, str]:
 
 
 MAX_STEP_BYTES = 1 << 20
-"""Bytes of one step: the head of a response with what may come before it, or one `read1`. http.client reads at most
+"""Bytes of one step: the head of a response with what may come before it, or one read. http.client reads at most
 100 header lines of 64 kB; common servers send less than 16 kB."""
 
 STEP_SECONDS = 300.0  # longest time of one step
 
 READ_BYTES = 1 << 16
+
+PIECE_BYTES, PIECE_SECONDS = 1 << 18, 0.05
+"""The most of a body that is waited for at once, and about how long. A `read1` of TLS gives 16 kB: with it alone,
+2.2 GB of wheels from eight connections took 11.8 s of a processor, and take 5.5 s."""
 
 TRANSIENT_STATUSES = frozenset({429, 500, 502, 503, 504})
 
@@ -211,14 +215,16 @@ class LimitExceeded(OSError):
 def read_chunks(
     response: requests.Response, seconds: float, bytes_per_second: float, *, decode: bool = False
 ) -> Iterator[bytes]:
-    """Yield a body as it arrives; `read` would wait for all bytes, however slowly they come.
+    """Yield a body as it arrives, a fast one in larger pieces.
 
     Raises `LimitExceeded` if it has a lower average rate after `seconds`. The caller's own time does not count.
     """
     spent, received = 0.0, 0
     while True:
+        size = min(int(received / spent * PIECE_SECONDS), PIECE_BYTES) if spent else 0
+        read, size = (response.raw.read, size) if size > READ_BYTES else (response.raw.read1, READ_BYTES)
         start = time.monotonic()
-        chunk = response.raw.read1(READ_BYTES, decode_content=decode)
+        chunk = read(size, decode_content=decode)
         spent += time.monotonic() - start
         received += len(chunk)
         if spent > seconds + received / bytes_per_second:
@@ -427,7 +433,7 @@ class DirectSession(requests.Session):
 
 
 class _MeteredResponse(HTTPResponse):
-    """A response whose head, and each `read1`, take at most `MAX_STEP_BYTES` and `step_seconds`.
+    """A response whose head, and each `read` and `read1`, take at most `MAX_STEP_BYTES` and `step_seconds`.
 
     Readers do not count interim responses, headers, sizes of chunks and trailers.
     """
@@ -442,6 +448,10 @@ class _MeteredResponse(HTTPResponse):
     def begin(self) -> None:
         with self._meter.step():
             super().begin()
+
+    def read(self, amt: int | None = None) -> bytes:
+        with self._meter.step():
+            return super().read(amt)
 
     def read1(self, n: int = -1) -> bytes:
         with self._meter.step():

@@ -488,10 +488,8 @@ def _add_byte_code(layer: BlobWriter, tar: Path | None) -> None:
         layer.add(f"{SITE_PACKAGES}/{path}".lstrip("/"), len(content), [content])
 
 
-DOWNLOADS = 8  # wheels fetched at once
-
-LARGEST_FIRST = ("tensorflow", "cudnn", "libtpu", "cublas", "solvers", "cuda", "scipy", "numpy", "libclang")
-"""Groups by size, before all others: what takes longest must not begin last."""
+DOWNLOADS = 4
+"""Wheels fetched at once, those of the lowest layer first: the engine unpacks it while the others are made."""
 
 
 def make_layers(
@@ -520,8 +518,6 @@ def make_layers(
 
     folder = store.folder / "wheels" / token_hex(8)
     groups = split_lock(lock, removed)
-    position = {name: number for number, name in enumerate(LARGEST_FIRST)}
-    queue = sorted(groups, key=lambda group: position.get(group.name, len(position)))
     try:
         with (
             on_cancel(cancellation.cancel),
@@ -539,10 +535,10 @@ def make_layers(
                 on_layer=on_layer,
                 folder=folder,
                 downloads=downloads,
-                leading=next((group for group in queue if not group.is_shared), None),
+                leading=next((group for group in groups if not group.is_shared), None),
             )
             try:
-                jobs = [makers.submit(copy_context().run, maker.make, group) for group in queue]
+                jobs = [makers.submit(copy_context().run, maker.make, group) for group in groups]
                 wait(jobs, return_when=FIRST_EXCEPTION)
             finally:
                 cancellation.cancel()  # before the pools wait for their threads

@@ -19,7 +19,7 @@ BuildKit, which packs the layers of the system and of byte code, knows four leve
 
 SITE_PACKAGES = "/opt/tensorflow/lib/python3/site-packages"  # a path without Python's version
 
-LAYER_FORMAT = "6"
+LAYER_FORMAT = "7"
 """Version of the layers that are made here: raised when the same wheels, or the same system, would give other bytes."""
 
 EPOCH = 946684800
@@ -27,10 +27,10 @@ EPOCH = 946684800
 with the same packages is the same bytes in each."""
 
 SHARED_FILES: Mapping[str, tuple[str, ...]] = {
-    "cudnn": (".",),
-    "cublas": (".",),
-    "solvers": (".",),
     "cuda": (".",),
+    "solvers": (".",),
+    "cublas": (".",),
+    "cudnn": (".",),
     "libtpu": (".",),
     "libclang": (".",),
     "tensorflow": ("tensorflow/libtensorflow_cc.so.*",),
@@ -46,7 +46,8 @@ SHARED_FILES: Mapping[str, tuple[str, ...]] = {
 
 In the order in which they lie above each other. Images with the same libraries have the same lowest layers, and those
 are pulled, unpacked and stored once. What changes most often lies highest: an engine with the classic image store pulls
-every layer above a changed one again. NVIDIA's wheels, libtpu and libclang are for any Python. libtensorflow_cc has one
+every layer above a changed one again. Of NVIDIA's libraries the smallest lie lowest: the engine unpacks them while the
+others arrive and are packed. NVIDIA's wheels, libtpu and libclang are for any Python. libtensorflow_cc has one
 hash in the RECORD files of 2.15.1 for Python 3.9 and 3.11 (978 MB), and in those of 2.20.0 for 3.9, 3.11 and 3.13
 (1,019 MB); libtensorflow_framework and some headers differ."""
 

@@ -1,15 +1,16 @@
-"""Engines that the benchmark starts for itself, each with its own data, and removes with all that they hold."""
+"""Engines that the benchmark starts for itself, each on a disk of its own, and removes with all that they hold."""
 
 import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.images.disk import fresh_disk, remove_disk
 from benchmarks.images.failure import CannotMeasure
 from benchmarks.images.namespace import ENTER
 from tfimg.core.process import CommandFailed, run, start_daemon
@@ -18,6 +19,9 @@ BASES = "tfimg/base"
 REGISTRY = "tfimg-bench/registry"
 SECOND = "second"
 """The folder of the engine that pulls."""
+
+SECONDS = 60
+"""Until an engine answers, and until it has ended."""
 
 KEPT = (f"{BASES}:", f"{REGISTRY}:")
 """Images that a cold start keeps: the bases are made before the clock starts."""
@@ -82,11 +86,19 @@ def timed(call: Callable[[], object]) -> float:
 
 @contextmanager
 def engine(folder: Path, store: str, *options: str) -> Iterator[Docker]:
-    """An engine with an image store of the named kind; what it holds stays below its folder when it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = folder / "daemon.json"
-    settings.write_text(json.dumps({"features": {"containerd-snapshotter": store == "containerd"}}))
-    docker = Docker(host=f"unix://{folder}/docker.sock", folder=folder, store=store)
+    """An engine with an image store of the named kind; nothing is left of it and of its folder when it ends."""
+    with fresh_disk(folder):
+        docker = Docker(host=f"unix://{folder}/docker.sock", folder=folder, store=store)
+        try:
+            _start(docker, options)
+            yield docker
+        finally:
+            stop(folder)
+
+
+def _start(docker: Docker, options: Sequence[str]) -> None:
+    folder, settings = docker.folder, docker.folder / "daemon.json"
+    settings.write_text(json.dumps({"features": {"containerd-snapshotter": docker.store == "containerd"}}))
     start_daemon(
         [
             *ENTER, "dockerd", f"--config-file={settings}", f"--host={docker.host}", f"--data-root={folder}/data",
@@ -94,15 +106,7 @@ def engine(folder: Path, store: str, *options: str) -> Iterator[Docker]:
         ],
         log=folder / "log",
     )  # fmt: skip
-    try:
-        _wait(docker)
-        yield docker
-    finally:
-        stop(folder)
-
-
-def _wait(docker: Docker, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + SECONDS
     while True:
         with suppress(CannotMeasure):
             docker("version")
@@ -116,7 +120,7 @@ def _wait(docker: Docker, seconds: float = 60) -> None:
 def remove(folder: Path) -> None:
     """End the engine of a folder, also one that a killed benchmark left behind, and remove all that it held."""
     stop(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_disk(folder)
 
 
 def stop(folder: Path) -> None:
@@ -124,7 +128,7 @@ def stop(folder: Path) -> None:
     pid = _pid(folder)
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SECONDS
         while _pid(folder) is not None and time.monotonic() < deadline:
             time.sleep(0.1)
     # Containers on the engine's own network leave a mount of it behind; deeper ones go first.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.images.contestants import Built, Contestant
-from benchmarks.images.engines import SECOND, Docker, engine, remove, require_space, timed
+from benchmarks.images.engines import SECOND, Docker, engine, require_space, timed
 from benchmarks.images.failure import CannotMeasure
 from benchmarks.images.namespace import UNCONNECTED
 from benchmarks.images.registry import Registry
@@ -28,7 +28,6 @@ class Course:
 
     docker: Docker
     registry: Registry
-    version: str
     target: Target
     knob: Knob
     family: Sequence[Target]
@@ -39,16 +38,12 @@ class Course:
 def run_course(course: Course, contestant: Contestant) -> dict[str, float]:
     """All that a contestant does, each part from a cold start → seconds and bytes by the names in `figures`."""
     found: dict[str, float] = {}
-    try:
-        if {"cold", "warm", "knob"} & set(course.scenarios):
-            found |= one_image(course, contestant)
-        if "family" in course.scenarios:
-            found |= family(course, contestant, course.family)
-        elif "second" in course.scenarios:
-            found["second"] = family(course, contestant, course.family)["second"]
-    finally:
-        course.registry.stop()
-        course.docker.forget()
+    if {"cold", "warm", "knob"} & set(course.scenarios):
+        found |= one_image(course, contestant)
+    if "family" in course.scenarios:
+        found |= family(course, contestant, course.family)
+    elif "second" in course.scenarios:
+        found["second"] = family(course, contestant, course.family)["second"]
     return found
 
 
@@ -139,11 +134,7 @@ def _push(course: Course, built: Built, tag: str) -> tuple[float, str]:
 def _pull(course: Course, pushed: str) -> float:
     docker = course.docker
     require_space(docker.folder, AGAIN_BYTES[course.target.device], "Pulling the image")
-    folder = docker.folder.with_name(SECOND)
-    try:
-        with engine(folder, docker.store, *UNCONNECTED) as second:
-            seconds = timed(lambda: second("pull", "--quiet", pushed)) + second.import_tensorflow(pushed)
-    finally:
-        remove(folder)
+    with engine(docker.folder.with_name(SECOND), docker.store, *UNCONNECTED) as second:
+        seconds = timed(lambda: second("pull", "--quiet", pushed)) + second.import_tensorflow(pushed)
     course.say(f"cold: pulled and imported in {seconds:.1f} s")
     return seconds

@@ -11,20 +11,20 @@ from typing import Any
 
 from benchmarks.images.contestants import Contestant, Plainly, Tfimg, base, prepare_base
 from benchmarks.images.dockerfiles import LAYOUTS
-from benchmarks.images.engines import BASES, SECOND, Docker, engine, remove
+from benchmarks.images.engines import KEPT, SECOND, Docker, engine, remove
 from benchmarks.images.figures import Measurement, results
 from benchmarks.images.machine import machine
 from benchmarks.images.namespace import alone, namespace
 from benchmarks.images.registry import Registry
 from benchmarks.images.scenarios import Course, run_course
-from benchmarks.images.targets import Knob, Target, find_knob, target
+from benchmarks.images.targets import Target, find_knob, target
 from tfimg.index.network import read_host_network, read_pip_settings
 
 STORES = ("containerd", "classic")
 PYTHONS = ("3.9", "3.11", "3.13")
 """Of the family: those that bootstrapped bases have."""
 
-BASES_FILE = "bases.tar"
+KEPT_FILE = "kept.tar"
 CPU_BESIDE = ("3.11", "3.13")
 """Of a GPU family's images for CPUs."""
 
@@ -64,12 +64,15 @@ def measure_all(order: Order, keep: Callable[[dict[str, Any]], None]) -> dict[st
     }
     measurements: list[Measurement] = []
     with place(order) as folder:
-        courses = {store: _course(folder / store, order, one, several, knob) for store in order.stores}
-        document["engine"] = next(iter(courses.values())).version
         for run, store, contestant in turns(order, contestants):
             say(f"run {run + 1} of {order.runs}, {store} store: {contestant.name}")
-            with engine(folder / store, store):
-                figures = run_course(courses[store], contestant)
+            with engine(folder / store, store) as docker:
+                course = Course(
+                    docker=docker, registry=prepare(docker, [one, *several]), target=one, knob=knob, family=several,
+                    scenarios=order.scenarios, say=say,
+                )  # fmt: skip
+                document["engine"] = docker("version", "--format={{.Server.Version}}").strip()
+                figures = run_course(course, contestant)
             measurements.append(Measurement(store=store, run=str(run), contestant=contestant.name, figures=figures))
             document["measurements"] = [asdict(measurement) for measurement in measurements]
             document["results"] = [asdict(result) for result in results(measurements)]
@@ -115,32 +118,21 @@ def place(order: Order) -> Iterator[Path]:
 def _clear(folder: Path) -> None:
     for left in (SECOND, *STORES):
         remove(folder / left)
-    (folder / BASES_FILE).unlink(missing_ok=True)
+    (folder / KEPT_FILE).unlink(missing_ok=True)
 
 
-def _course(folder: Path, order: Order, one: Target, several: Sequence[Target], knob: Knob) -> Course:
-    """An engine made ready: with the bases, and with the registry's image."""
-    with engine(folder, folder.name) as docker:
-        prepare_bases(docker, [one, *several])
-        registry = Registry(docker=docker)
-        registry.install(base(docker, one.python))
-        version = docker("version", "--format={{.Server.Version}}").strip()
-    return Course(
-        docker=docker, registry=registry, version=version, target=one, knob=knob, family=several,
-        scenarios=order.scenarios, say=say,
-    )  # fmt: skip
-
-
-def prepare_bases(docker: Docker, needed: Sequence[Target]) -> None:
-    """Have tfimg make the bases of these images; another engine of the session takes the first one's."""
-    archive = docker.folder.with_name(BASES_FILE)
+def prepare(docker: Docker, needed: Sequence[Target]) -> Registry:
+    """Have tfimg make the bases of these images, and make the registry's; later engines of the session load them."""
+    archive, registry = docker.folder.with_name(KEPT_FILE), Registry(docker=docker)
     if archive.exists():
         docker("load", "--quiet", f"--input={archive}")
-        return
+        return registry
     for python in sorted({one.python for one in needed}):
         say(f"making the base for Python {python}")
         prepare_base(docker, target(needed[0].tensorflow, python, "cpu"))
-    docker("save", f"--output={archive}", *(name for name in docker.images() if name.startswith(BASES)))
+    registry.install(base(docker, needed[0].python))
+    docker("save", f"--output={archive}", *(name for name in docker.images() if name.startswith(KEPT)))
+    return registry
 
 
 def say(text: str) -> None:
