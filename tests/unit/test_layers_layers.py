@@ -10,7 +10,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,7 @@ from tfimg.layers.layers import (
     STALE_SECONDS,
     LayerResult,
     LayerStore,
+    Turns,
     WheelSource,
     compute_key,
     fetch_wheel,
@@ -99,6 +100,20 @@ def build_and_wait_before_linking(folder: Path, wheel: Path, signals: Path) -> D
     wait_for(signals / "fetched")
     sys.addaudithook(audit)
     return build(folder, wheel, compression="small")
+
+
+def test_who_packs_the_lowest_layer_gets_the_next_processor() -> None:
+    turns, begun = Turns(1), list[int]()
+
+    def take(number: int) -> None:
+        with turns.take(number):
+            begun.append(number)
+
+    with ThreadPoolExecutor(3) as pool, turns.take(9):
+        jobs = [pool.submit(take, number) for number in (2, 0, 1)]
+        while len(turns.waiting) < len(jobs):
+            time.sleep(0.001)
+    assert begun == [0, 1, 2]
 
 
 @pytest.fixture

@@ -277,14 +277,39 @@ class LayerResult:
 OnLayer = Callable[[WheelLayer, Blob], None]
 
 
+class Turns:
+    """Places for threads, which those with the lowest numbers get first; `waiting` are the numbers of who waits."""
+
+    def __init__(self, places: int) -> None:
+        self._changed = threading.Condition()
+        self._places = places
+        self.waiting: list[int] = []
+
+    @contextmanager
+    def take(self, number: int) -> Iterator[None]:
+        """Hold a place during the block."""
+        with self._changed:
+            self.waiting.append(number)
+            self._changed.wait_for(lambda: self._places and number == min(self.waiting))
+            self.waiting.remove(number)
+            self._places -= 1
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._places += 1
+                self._changed.notify_all()
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupMaker:
     """Makes the layers of groups of wheels of one lock.
 
-    `byte_code` gives those with Python code their byte code; None leaves it out. The code of `leading` is compiled
-    first: its layer lies lowest of those with code, and is the largest. `on_layer` gets each layer as soon as
-    the store has it. `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its parent
-    for those that builds share.
+    `groups` are all of them, lowest layer first, and are packed and compiled in this order, as far as their wheels are
+    there. `byte_code` gives those with Python code their byte code; None leaves it out. `on_layer` gets each layer as
+    soon as the store has it. `fresh` ignores the layers in the store; `folder` is for the wheels of this run, and its
+    parent for those that builds share.
     """
 
     store: LayerStore
@@ -296,9 +321,14 @@ class GroupMaker:
     on_layer: OnLayer
     folder: Path
     downloads: Executor
-    leading: WheelGroup | None
+    groups: Sequence[WheelGroup]
     led: threading.Event = field(default_factory=threading.Event)
-    processors: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
+    turns: Turns = field(default_factory=lambda: Turns(os.cpu_count() or 1))
+
+    @property
+    def leading(self) -> WheelGroup | None:
+        """The group whose code is compiled first: it is the largest."""
+        return next((group for group in self.groups if not group.is_shared), None)
 
     def make(self, group: WheelGroup) -> list[LayerResult]:
         """Return the layers of a group.
@@ -339,6 +369,9 @@ class GroupMaker:
             remove_downloads(packages, self.folder.parent)
             return self._report_results(blobs, "done", time.monotonic() - begin)
 
+    def _take_turn(self, group: WheelGroup) -> AbstractContextManager[None]:
+        return self.turns.take(self.groups.index(group))
+
     def _find(self, key: str, layer: WheelLayer) -> Blob | None:
         blob = None if self.fresh else self.store.find(key)
         if blob and not self.store.verify(blob):
@@ -362,7 +395,7 @@ class GroupMaker:
     ) -> dict[WheelLayer, Blob]:
         """Make the layers of a group, except those that another Python's wheels gave."""
         with ExitStack() as stack:
-            with self.processors:
+            with self._take_turn(group):
                 opened = [stack.enter_context(OpenWheel(wheel)) for wheel in wheels]
             blobs = self._pack_opened(group, keys, opened)
         for wheel in wheels:
@@ -383,7 +416,7 @@ class GroupMaker:
             self.on_layer(layer, found)
         missing = {layer.is_shared: layer for layer in keys if layer not in blobs}
         # First what the engine can load while the rest is compiled.
-        with self.processors, self._new_layer(missing.get(True), blobs) as into:
+        with self._take_turn(group), self._new_layer(missing.get(True), blobs) as into:
             for wheel in wheels if into else ():
                 wheel.unpack(shared=group.shared_files, removed=group.removed, into=into, rest=None)
         with (
@@ -391,7 +424,7 @@ class GroupMaker:
             self._new_layer(missing.get(False), blobs) as rest,
         ):
             if rest:
-                with self.processors:
+                with self._take_turn(group):
                     for wheel in wheels:
                         wheel.unpack(shared=group.shared_files, removed=group.removed, into=None, rest=rest)
                 _add_byte_code(rest, wait_for_byte_code())
@@ -408,7 +441,7 @@ class GroupMaker:
             yield lambda: None
             return
         modules, target = (self.folder / f"{group.name}-{name}.tar" for name in ("modules", "bytecode"))
-        with self.processors:
+        with self._take_turn(group):
             count = _write_modules(modules, wheels, group)
         work = partial(self._compile_in_turn, group, self.byte_code, modules, target)
         with run_ahead(work) if count else nullcontext(lambda: None) as wait:
@@ -535,7 +568,7 @@ def make_layers(
                 on_layer=on_layer,
                 folder=folder,
                 downloads=downloads,
-                leading=next((group for group in groups if not group.is_shared), None),
+                groups=groups,
             )
             try:
                 jobs = [makers.submit(copy_context().run, maker.make, group) for group in groups]
