@@ -45,7 +45,14 @@ def _refusal(error):
         where = dict.fromkeys(re.findall(r"\btf\.[A-Z]\w+", text))
     if where:
         ops = list(where)
-        step = "Replace these operations, or export with --to onnx."
+        if open_sizes := re.search(r"^\s*tf\.((?:DepthwiseConv|Conv)\w*)\(tensor<[\dx?]*x\?x", text, re.MULTILINE):
+            named = next((one for one in ops if one.startswith(f"tf.{open_sizes[1]} ")), f"tf.{open_sizes[1]}")
+            return Refused(
+                f"LiteRT needs the number of channels, which it does not find: {named}.",
+                "Give the model's inputs a fixed size, or try --to onnx.",
+                operations=[named],
+            )
+        step = "Replace these operations, or try --to onnx."
         if "tf.TensorListReserve" in text:  # an LSTM or GRU of any number of rows
             step = "Use --to onnx; or a fixed shape, as `Input(shape, batch_size=1)` makes it."
         elif any(re.search(IN_NO_FORMAT, one) for one in ops):
@@ -61,7 +68,7 @@ def _refusal(error):
             step,
             operations=ops,
         )
-    if said := re.search(r"^.*?loc\((.*)\): (?:error: )?([Ff]ailed .*)$", text, re.MULTILINE):
+    if said := re.search(r"^.*?loc\((.*)\): (?:error: )?([Ff]ailed .*|'tfl\.\w+' op .*)$", text, re.MULTILINE):
         step = (
             "Let the model compute in float32, or try --to onnx."
             if "bf16" in said[2]
