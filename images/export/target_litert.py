@@ -62,6 +62,8 @@ def _refusal(error):
         types = sorted({TYPES[one] for one in re.findall(r"tensor<(?:[^<>]*x)?(f16|f64|bf16)>", text)})
         if types:
             step = "Let the model compute in float32, or try --to onnx."
+        if all("StridedSlice" in one for one in ops):  # of a mask whose sizes are open
+            types, step = [], "Give the model's inputs a fixed size, or try --to onnx."
         in_type = f" in {' or '.join(types)}" if types else ""
         return Refused(
             f"LiteRT does not have{in_type}: {'; '.join(ops[:10])}{' and more' if len(ops) > 10 else ''}.",
