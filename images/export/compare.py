@@ -11,6 +11,7 @@ MEAN_BOUNDS = {"dynamic": 0.02, "int8": 0.02}
 of CNNs in LiteRT, int8 with good samples came to 0.0072 in the mean, and to 0.063 at most but for one CNN with random
 weights, which is refused; with samples half as bright as those of the proof to 0.045 and 0.24 at least, with nearly
 alike ones to 0.008 to 0.063 and 0.12 to 0.39."""
+NOTHING_FINITE = "the original has no finite answer, so that nothing is proven"
 HALF_PRECISION = 1e-2  # of a model that computes in float16 or bfloat16, whose sums are in another order
 
 
@@ -30,14 +31,19 @@ def compare(request, folder):
     wrong = [f"{name}: {one['problem']}" for name, one in outputs.items() if one["problem"]]
     result = {"bound": bound, "differences": outputs, "outcome": "wrong" if wrong else "exported"}
     if wrong:
-        result |= {"reason": "The answers differ: " + "; ".join(wrong), "next_step": _advise(request, described)}
+        result |= {
+            "reason": "The answers differ: " + "; ".join(wrong),
+            "next_step": _advise(request, described, outputs),
+        }
     return result
 
 
-def _advise(request, described):
+def _advise(request, described, outputs):
     if described["batch_statistics"]:
         layer = described["batch_statistics"][0]
         return f"{layer} computes with statistics of the batch: export a function that uses training=False."
+    if any(one["problem"] == NOTHING_FINITE for one in outputs.values()):
+        return "Give --samples FILE.npz with inputs that the model answers with numbers."
     if request.get("quantize") == "int8":
         return "Give --samples that are spread as those of use, or leave out --quantize."
     if request.get("quantize"):
@@ -73,7 +79,7 @@ def judge(pairs, bound, mean_bound=None):
         relative = max(relative, gap / largest[-1] if largest[-1] else gap)
     every = np.concatenate(gaps) if gaps else np.zeros(0)
     if not every.size:
-        return _result("the original has no finite answer, so that nothing is proven")
+        return _result(NOTHING_FINITE)
     absolute, mean = float(every.max()), None
     if mean_bound is not None and largest:
         scale = max(largest) or 1.0

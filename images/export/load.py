@@ -29,11 +29,34 @@ def load_saved_model(path, wanted):
         raise Refused(f"The SavedModel has several signatures: {', '.join(names)}.", "Choose one with --signature.")
     name = wanted or ("serving_default" if "serving_default" in names else names[0])
     inner = loaded.signatures[name]
-    specs = dict(inner.structured_input_signature[1])
+    found = dict(inner.structured_input_signature[1])
+    specs = {one: found[one] for one in _order_inputs(loaded, found)}
+    outputs = sorted(inner.structured_outputs, key=_by_number)
     module = tf.Module()
     module.loaded = loaded
     module.signature_name = name
-    return module, _trace(module, specs, lambda values: inner(**values))
+
+    def call(values):
+        answers = inner(**values)
+        return {one: answers[one] for one in outputs}
+
+    return module, _trace(module, specs, call)
+
+
+def _order_inputs(loaded, specs):
+    """Return the names of inputs as the function of the module takes them: the file's signature has no order."""
+    names = {spec.name: name for name, spec in specs.items()}
+    for attribute in dir(loaded):
+        for function in getattr(getattr(loaded, attribute, None), "concrete_functions", ()):
+            taken = [getattr(one, "name", None) for one in tf.nest.flatten(function.structured_input_signature)]
+            if sorted(map(str, taken)) == sorted(names):
+                return [names[one] for one in taken]
+    return sorted(specs, key=_by_number)
+
+
+def _by_number(name):
+    """Return a key that sorts `output_10` after `output_9`."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def find_tags(path):
@@ -63,7 +86,7 @@ def load_keras(path, version):
         model = tf.keras.models.load_model(str(path), compile=False, safe_mode=False)  # Python of Lambda layers
     except Exception as error:
         older = written and written < installed
-        raise _unreadable(error, "Keras 2 wrote the file: use --tf 2.15." if older else None) from None
+        raise _unreadable(error, "Keras 2 wrote the file: use --tf 2.15." if older else _of_lambda(error)) from None
     layers = getattr(model, "layers", ())
     keeps = [one.name for one in layers if isinstance(one, tf.keras.layers.RNN) and one.stateful]
     if keeps:
@@ -83,6 +106,9 @@ def load_keras(path, version):
             "Call it once and save it as a SavedModel with a signature.",
         )
     tensors = tf.nest.flatten(structure)
+    odd = [_layer_name(one) for one in tensors if _is_composite(one)]
+    if odd:
+        raise Refused(f"{', '.join(odd)}: ragged and sparse tensors have no counterpart.", "Use dense tensors there.")
     names = _unique([_layer_name(tensor) for tensor in tensors])
     specs = {n: tf.TensorSpec(t.shape, t.dtype, n) for n, t in pair(names, tensors).items()}
     tensors_out = tf.nest.flatten(answers)
@@ -105,7 +131,7 @@ def load_keras(path, version):
     except Exception as error:
         raise Refused(
             f"TensorFlow {tf.__version__} cannot run the model: {first_line(error)}",
-            "Change the model, and save it again.",
+            _of_lambda(error) or "Change the model, and save it again.",
         ) from None
 
 
@@ -170,6 +196,22 @@ def _trace(module, specs, call):
     return function
 
 
+def _is_composite(tensor):
+    if getattr(tensor, "sparse", False) or getattr(tensor, "ragged", False):  # of Keras 3
+        return True
+    return not isinstance(getattr(tensor, "type_spec", None) or tf.TensorSpec(()), tf.TensorSpec)  # of Keras 2
+
+
+def _of_lambda(error):
+    """Return the next step if the code of a `Lambda` lacks a name of the program that made it, else None."""
+    if "the Lambda's output" in str(error) or re.search(r"name '\w+' is not defined", str(error)):
+        return (
+            "A Lambda layer in a file does not have the names of its program, as `tf`: write the model with "
+            "`model.export(FOLDER)`, and export that folder."
+        )
+    return None
+
+
 def _layer_name(tensor):
     history = getattr(tensor, "_keras_history", None)
     layer = getattr(history, "operation", None) or getattr(history, "layer", None)
@@ -202,8 +244,10 @@ def _keras_version():
 
 
 def _unreadable(error, step=None):
+    missing = re.search(r"(?:Could not locate (?:class|function)|Unknown \w+:) '([^']+)'", str(error))
+    said = f"no code of {missing[1]} is in it." if missing else f"{type(error).__name__}: {first_line(error)}"
     return Refused(
-        f"TensorFlow {tf.__version__} cannot read the model: {type(error).__name__}: {first_line(error)}",
+        f"TensorFlow {tf.__version__} cannot read the model: {said}",
         step
         or "Use the release that wrote it. If it has layers of your own, whose code is in no such file: write it "
         "with `model.export(FOLDER)`, and export that folder.",

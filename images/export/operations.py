@@ -2,9 +2,11 @@
 
 import json
 
+from refusal import Refused
 from saved import read_saved_model
 
 FILE = "operations.json"
+ASSIGN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
 def write_places(folder):
@@ -29,3 +31,13 @@ def find_places(folder, types):
 def has_operation(folder, start):
     """Return whether the model has an operation whose type begins so."""
     return any(name.startswith(start) for name in json.loads((folder / FILE).read_text()))
+
+
+def require_real(runtime, *described):
+    """Raise `Refused` for inputs or outputs of a type of numbers that a runtime does not take or give."""
+    for name, one in (pair for part in described for pair in part.items()):
+        if one["dtype"].startswith(("complex", "q", "resource", "variant")):
+            raise Refused(
+                f"{name} is {one['dtype']}, which {runtime} does not take or give.",
+                "Use float32 or int32; for a complex number two tensors, its real and its imaginary part.",
+            )

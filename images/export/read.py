@@ -4,22 +4,29 @@ Every converter begins with the SavedModel that is written here; what it has los
 with those of the original.
 """
 
+import re
+
 import numpy as np
 import tensorflow as tf
 from cases import write_cases
 from inputs import NoInputs, make_cases, read_samples
 from kinds import find_kind, keras_version
 from load import load_graph, load_keras, load_saved_model
-from operations import write_places
+from operations import ASSIGN, write_places
 from refusal import Refused, first_line
-from saved import copy_with_signature, find_composite, forget_compilation, has_tables_of_tensorflow_1
+from saved import (
+    copy_with_signature,
+    find_composite,
+    forget_compilation,
+    has_tables_of_tensorflow_1,
+    replace_erfc,
+)
 
 IN_NO_TARGET = (
     "ParseExample", "ParseExampleV2", "ParseSingleExample", "DecodeImage", "DecodeJpeg", "DecodePng", "DecodeBmp",
     "DecodeGif", "DecodeAndCropJpeg", "DecodeCSV", "DecodeRaw", "DecodeWav", "ReadFile",
 )  # fmt: skip
 """Operations that take texts of a form which no made-up text has."""
-ASSIGN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
 def read(request, folder):
@@ -52,7 +59,7 @@ def read(request, folder):
             cases, answers = make_cases(function, specs, module, path, run)
     except NoInputs as error:
         raise explain(error, operations, path) from None
-    require_same(cases, answers, run)
+    require_same(cases, answers, run, operations)
     write_cases(folder / "inputs.npz", cases)
     write_cases(folder / "reference.npz", answers)
     write_cases(folder / "calibration.npz", calibration)
@@ -112,17 +119,22 @@ def require_dense(specs, outputs):
         raise Refused(f"{', '.join(odd)}: ragged and sparse tensors have no counterpart.", "Use dense tensors there.")
 
 
-def require_same(cases, answers, run):
+def require_same(cases, answers, run, operations):
     """Raise `Refused` if the model answers an input in another way the second time."""
     for case, answer in zip(cases, answers):
         again = run(case)
         changed = [name for name in answer if not same(answer[name], again[name])]
-        if changed:
+        if not changed:
+            continue
+        what = f"{', '.join(changed)}: the model answers the same input in another way the second time"
+        if random := [f"{one.type} in {one.name}" for one in operations if re.search("Random(?!Get)", one.type)]:
             raise Refused(
-                f"{', '.join(changed)}: the model answers the same input in another way the second time, as with "
-                "random numbers or a state that it keeps.",
-                "Export a signature without them.",
+                f"{what}: {'; '.join(random[:5])}.",
+                "Export a signature without random numbers. Keras 3's `model.export` writes layers that augment "
+                "images as they train: give the .keras file.",
+                operations=random,
             )
+        raise Refused(f"{what}, as with a state that it keeps.", "Export a signature without it.")
 
 
 def write_normal(request, folder, module, function, saved_model):
@@ -132,8 +144,9 @@ def write_normal(request, folder, module, function, saved_model):
         copy_with_signature(saved_model, normal, module.signature_name)
     else:
         tf.saved_model.save(module, str(normal), signatures={"serving_default": function})
-        if request["target"] == "onnx":
+        if request["target"] in ("onnx", "tfjs"):
             forget_compilation(normal)
+            replace_erfc(normal)
     write_places(folder)
 
 

@@ -59,6 +59,37 @@ def forget_compilation(path):
     (path / FILE).write_bytes(saved.SerializeToString())
 
 
+def replace_erfc(path):
+    """Write 1 - Erf in the place of each Erfc, of which TensorFlow 2.21 makes GELU and which few formats have."""
+    saved = read_saved_model(path)
+    for graph in saved.meta_graphs:
+        _replace_erfc(graph.graph_def.node, "")
+        for function in graph.graph_def.library.function:
+            _replace_erfc(function.node_def, ":z:0")
+            written = {f"{node.name}:y:0": f"{node.name}:z:0" for node in function.node_def if node.op == "Sub"}
+            for node in function.node_def:
+                node.input[:] = [written.get(one, one) for one in node.input]
+            for name, value in function.ret.items():
+                function.ret[name] = written.get(value, value)
+    (path / FILE).write_bytes(saved.SerializeToString())
+
+
+def _replace_erfc(nodes, output):
+    """Replace the nodes of a graph or function. `output`: what follows a node's name for its first output."""
+    from tensorflow import as_dtype, make_tensor_proto
+
+    for node in [one for one in nodes if one.op == "Erfc"]:
+        dtype = node.attr["T"].type
+        erf, one = nodes.add(), nodes.add()
+        erf.CopyFrom(node)
+        erf.name, erf.op = f"{node.name}/erf", "Erf"
+        one.name, one.op = f"{node.name}/one", "Const"
+        one.attr["dtype"].type = dtype
+        one.attr["value"].tensor.CopyFrom(make_tensor_proto(1, as_dtype(dtype)))
+        node.op = "Sub"
+        node.input[:] = [f"{one.name}{output and ':output:0'}", f"{erf.name}{output and ':y:0'}"]
+
+
 def find_composite(path):
     """Return the kinds of tensors, ragged or sparse, that functions of a SavedModel take."""
     text = (

@@ -45,7 +45,14 @@ def _refusal(error):
         where = dict.fromkeys(re.findall(r"\btf\.[A-Z]\w+", text))
     if where:
         ops = list(where)
-        step = "Replace these operations, or export with --to onnx."
+        if open_sizes := re.search(r"^\s*tf\.((?:DepthwiseConv|Conv)\w*)\(tensor<[\dx?]*x\?x", text, re.MULTILINE):
+            named = next((one for one in ops if one.startswith(f"tf.{open_sizes[1]} ")), f"tf.{open_sizes[1]}")
+            return Refused(
+                f"LiteRT needs the number of channels, which it does not find: {named}.",
+                "Give the model's inputs a fixed size, or try --to onnx.",
+                operations=[named],
+            )
+        step = "Replace these operations, or try --to onnx."
         if "tf.TensorListReserve" in text:  # an LSTM or GRU of any number of rows
             step = "Use --to onnx; or a fixed shape, as `Input(shape, batch_size=1)` makes it."
         elif any(re.search(IN_NO_FORMAT, one) for one in ops):
@@ -55,13 +62,15 @@ def _refusal(error):
         types = sorted({TYPES[one] for one in re.findall(r"tensor<(?:[^<>]*x)?(f16|f64|bf16)>", text)})
         if types:
             step = "Let the model compute in float32, or try --to onnx."
+        if all("StridedSlice" in one for one in ops):  # of a mask whose sizes are open
+            types, step = [], "Give the model's inputs a fixed size, or try --to onnx."
         in_type = f" in {' or '.join(types)}" if types else ""
         return Refused(
             f"LiteRT does not have{in_type}: {'; '.join(ops[:10])}{' and more' if len(ops) > 10 else ''}.",
             step,
             operations=ops,
         )
-    if said := re.search(r"^.*?loc\((.*)\): (?:error: )?([Ff]ailed .*)$", text, re.MULTILINE):
+    if said := re.search(r"^.*?loc\((.*)\): (?:error: )?([Ff]ailed .*|'tfl\.\w+' op .*)$", text, re.MULTILINE):
         step = (
             "Let the model compute in float32, or try --to onnx."
             if "bf16" in said[2]

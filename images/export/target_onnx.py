@@ -1,10 +1,12 @@
 """ONNX: tf2onnx converts, onnxruntime answers."""
 
+import json
 import re
 from importlib.metadata import version
 
 import numpy as np
 from cases import pair, read_cases
+from operations import ASSIGN, find_places, has_operation, require_real
 from refusal import Refused
 
 FILE = "model.onnx"
@@ -22,7 +24,6 @@ DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 def convert(request, folder):
     """Write the file. Raises `Refused` with the operations that ONNX does not have at the opset."""
     import onnx
-    import tensorflow as tf
     import tf2onnx
     from tf2onnx import tf_loader
 
@@ -34,8 +35,9 @@ def convert(request, folder):
             f"{LOWEST_OPSET} on.",
             f"Use --opset {nearest}, or leave it out.",
         )
-    names = tf.saved_model.load(str(folder / "normal")).signatures["serving_default"]
-    both = sorted(names.structured_outputs.keys() & names.structured_input_signature[1].keys())
+    described = json.loads((folder / "read.json").read_text())
+    require_real("ONNX", described["inputs"], described["outputs"])
+    both = sorted(described["outputs"].keys() & described["inputs"].keys())
     if both:
         raise Refused(
             f"{', '.join(both)} is the name of an input and of an output, which a graph of ONNX does not have.",
@@ -51,7 +53,7 @@ def convert(request, folder):
             initialized_tables=tables, tensors_to_rename=renames,
         )  # fmt: skip
     except Exception as error:
-        raise _refusal(error, opset) from None
+        raise _refusal(error, opset, folder) from None
     unknown = find_unknown(model, opset)
     if unknown:
         raise Refused(
@@ -61,12 +63,12 @@ def convert(request, folder):
             else "Replace these operations, or do what they do in the program that calls the model.",
             operations=unknown,
         )
-    order = list(names.structured_outputs)
-    found = {one.name: one for one in model.graph.output}
-    if set(found) != set(order):
-        raise Refused(f"tf2onnx names the outputs {sorted(found)} instead of {order}.", "Report it to tf2onnx.")
-    del model.graph.output[:]
-    model.graph.output.extend(found[name] for name in order)
+    for what, values in ("inputs", model.graph.input), ("outputs", model.graph.output):
+        order, found = list(described[what]), {one.name: one for one in values}
+        if set(found) != set(order):
+            raise Refused(f"tf2onnx names the {what} {sorted(found)} instead of {order}.", "Report it to tf2onnx.")
+        del values[:]
+        values.extend(found[name] for name in order)
     onnx.save(model, str(folder / FILE))
     if request.get("quantize"):
         _quantize(request["quantize"], folder)
@@ -138,8 +140,15 @@ def _nodes(graph):
                 yield from _nodes(inner)
 
 
-def _refusal(error, opset):
+def _refusal(error, opset, folder):
     text = str(error)
+    changes = find_places(folder, {name for name in ASSIGN if has_operation(folder, name)})
+    if changes and "incompatible with expected resource" in text:
+        return Refused(
+            f"ONNX has no state that is kept from call to call: {'; '.join(changes)}.",
+            "Export a function that changes no variable.",
+            operations=changes,
+        )
     ops = list(dict.fromkeys(re.findall(r"Tensorflow op \[(.+?)\] is not supported", text)))
     if ops:
         return Refused(f"ONNX does not have: {'; '.join(ops[:10])}.", "Replace these operations.", operations=ops)

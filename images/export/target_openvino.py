@@ -5,17 +5,18 @@ import re
 from importlib.metadata import version
 
 from cases import read_cases, require_int32
-from operations import find_places
+from operations import find_places, require_real
 from refusal import Refused
 
 FILE = "model"  # a folder
-NEXT = "Export with --to onnx, or change the model."
+NEXT = "Change the model, or try --to onnx."
 
 
 def convert(_request, folder):
     """Write the folder. Raises `Refused` with the operations that OpenVINO does not have."""
     import openvino
 
+    require_real("OpenVINO", json.loads((folder / "read.json").read_text())["outputs"])
     try:
         model = openvino.convert_model(str(folder / "normal"))
     except Exception as error:

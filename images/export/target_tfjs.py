@@ -16,7 +16,7 @@ from types import ModuleType
 
 import numpy as np
 from cases import read_cases, require_int32
-from operations import find_places, has_operation
+from operations import ASSIGN, find_places, has_operation, require_real
 from refusal import Refused
 
 FILE = "model"  # a folder
@@ -29,8 +29,8 @@ EXAMPLES = 4  # of the page
 EMPTY = (
     "tensorflow_decision_forests", "tensorflow_hub", "tf_keras", "jax", "jax.experimental", "jax.experimental.jax2tf",
 )  # fmt: skip
-NOT_FROZEN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "HashTableV2")
-NEXT = "Export with --to onnx, or change the model."
+NOT_FROZEN = (*ASSIGN, "HashTableV2")
+NEXT = "Change the model, or try --to onnx."
 
 
 def convert(_request, folder):
@@ -45,14 +45,17 @@ def convert(_request, folder):
     for name in EMPTY:
         del sys.modules[name]
     described = json.loads((folder / "read.json").read_text())
-    require_types(described)
+    require_real("TensorFlow.js", described["inputs"], described["outputs"])
     if not has_operation(folder, "HashTable"):
         # With a model of TensorFlow 1 it fails, and says that an output is not in the graph.
         tensorflowjs._get_resource_initializer_concrete_function = lambda _model: None
+    options = {"strip_debug_ops": True}  # as the other converters do: TensorFlow.js has no Assert
     try:
-        tensorflowjs.convert_tf_saved_model(str(folder / "normal"), str(folder / FILE))
+        tensorflowjs.convert_tf_saved_model(str(folder / "normal"), str(folder / FILE), **options)
         if '"LoopCond"' in (folder / FILE / "model.json").read_text():
-            tensorflowjs.convert_tf_saved_model(str(folder / "normal"), str(folder / WITH_LOOPS), control_flow_v2=True)
+            tensorflowjs.convert_tf_saved_model(
+                str(folder / "normal"), str(folder / WITH_LOOPS), control_flow_v2=True, **options
+            )
     except Exception as error:
         if described["batch_statistics"] and not str(error).startswith("Unsupported Ops"):
             raise _refuse_statistics(described["batch_statistics"]) from None
@@ -60,7 +63,7 @@ def convert(_request, folder):
     names = find_names(folder / "normal")
     for file in folder.glob("model*/model.json"):
         document = json.loads(file.read_text())
-        file.write_text(json.dumps({**document, "signature": name_tensors(document["signature"], *names)}))
+        file.write_text(json.dumps({**document, "signature": name_tensors(document["signature"], *names, described)}))
     require_no_statistics(json.loads((folder / FILE / "model.json").read_text())["modelTopology"])
     return {"file": FILE, "converter": f"tensorflowjs {version('tensorflowjs')}"}
 
@@ -74,20 +77,19 @@ def find_names(normal):
     return inputs, {one.name: name for one, name in zip(function.outputs, sorted(function.structured_outputs))}
 
 
-def name_tensors(signature, inputs, outputs):
-    """Return a model's signature with the names: tensorflowjs finds none if two tensors have one shape and type."""
-    return {
-        part: {names.get(one["name"], key): one for key, one in signature.get(part, {}).items()}
-        for part, names in (("inputs", inputs), ("outputs", outputs))
-    }
+def name_tensors(signature, inputs, outputs, described):
+    """Return a model's signature with the names, in the model's order, in which TensorFlow.js takes and gives lists.
 
-
-def require_types(described):
-    """Raise `Refused` for inputs and outputs of a type that TensorFlow.js does not have."""
-    for what in ("inputs", "outputs"):
-        for name, one in described[what].items():
-            if one["dtype"].startswith(("complex", "q", "resource", "variant")):
-                raise Refused(f"{what[:-1].capitalize()} {name} is {one['dtype']}, which is not exported.", NEXT)
+    tensorflowjs finds no names if two tensors have one shape and type.
+    """
+    named = {}
+    for part, names in ("inputs", inputs), ("outputs", outputs):
+        found = {names.get(one["name"], key): one for key, one in signature.get(part, {}).items()}
+        order = list(described[part])
+        named[part] = dict(
+            sorted(found.items(), key=lambda one: order.index(one[0]) if one[0] in order else len(order))
+        )
+    return named
 
 
 def require_no_statistics(topology):
@@ -119,7 +121,11 @@ def _refusal(error, folder):
     if text.endswith("is not in graph"):  # what it says of any graph that cannot be frozen
         ops = find_places(folder, {name for name in NOT_FROZEN if has_operation(folder, name)})
         return Refused(
-            f"tensorflowjs cannot freeze the model{' with ' + '; '.join(ops) if ops else ''}.", NEXT, operations=ops
+            f"tensorflowjs cannot freeze the model{' with ' + '; '.join(ops) if ops else ''}.",
+            "Export a function that changes no variable, or try --to litert."
+            if any("Assign" in one for one in ops)
+            else NEXT,
+            operations=ops,
         )
     lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
     return Refused(f"tensorflowjs cannot convert the model: {lines[0][:400]}", NEXT)
@@ -165,7 +171,9 @@ def to_json(value):
 
 
 def to_array(value):
-    """Return the array of an answer."""
+    """Return the array of an answer. Raises `Refused` for one without a size, as TensorFlow.js' SearchSorted has it."""
+    if None in value["shape"]:
+        raise Refused("TensorFlow.js answers an output without a size: it does not compute this model.", NEXT)
     if value["dtype"] == "string":
         items = np.asarray([base64.b64decode(one) for one in value["data"]], object)
         return items.reshape(value["shape"])

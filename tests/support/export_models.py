@@ -72,6 +72,13 @@ def two_inputs():
     return keras.Model([last, first], [layers.Dense(2, name="second")(both), layers.Dense(2, name="first")(both)])
 
 
+def many():
+    """Return a model with more inputs than tell their order by chance, and with GELU."""
+    given = [keras.Input((3,), name=name) for name in ("zulu", "alpha", "mike", "bravo")]
+    both = layers.Dense(6, activation="gelu")(layers.Concatenate()(given))
+    return keras.Model(given, [layers.Dense(2, name=f"out_{12 - number}")(both) for number in range(12)])
+
+
 def any_length():
     given = keras.Input((None, 16), name="x")
     return keras.Model(given, layers.LayerNormalization()(given + layers.MultiHeadAttention(2, 8)(given, given)))
@@ -123,6 +130,7 @@ def make_models(folder):
         "embedding": embedding(of_words=False),
         "words": embedding(of_words=True),
         "two-inputs": two_inputs(),
+        "many": many(),
         "any-length": any_length(),
     }
     for name, model in kept.items():
@@ -141,6 +149,11 @@ def make_models(folder):
     for name in ("good", "dark"):
         request = {"model": f"{folder}/cnn.keras", "quantize": "int8", "samples": f"{folder}/{name}.npz"}
         yield f"cnn-int8-{name}", request
+    if hasattr(keras, "ops"):  # Keras 3
+        kept["many"].export(f"{folder}/many", verbose=False)
+    else:
+        tf.saved_model.save(kept["many"], f"{folder}/many")
+    yield "many-saved", {"model": f"{folder}/many"}
     module = Functions()
     for name in ("predict", "count", "eigenvalues"):
         signature = getattr(module, name)
@@ -170,6 +183,11 @@ def export(request):
             found |= json.loads((folder / f"{one}.json").read_text())
             if found.get("outcome", "exported") != "exported":
                 break
+        if (folder / "model.onnx").exists():
+            import onnx
+
+            graph = onnx.load(str(folder / "model.onnx")).graph
+            found["order"] = [[one.name for one in values] for values in (graph.input, graph.output)]
     return found
 
 

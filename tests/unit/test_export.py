@@ -36,6 +36,7 @@ from cases import read_cases, require_int32, write_cases  # noqa: E402 - of the 
 from compare import BOUNDS, MEAN_BOUNDS, judge  # noqa: E402
 from kinds import find_kind  # noqa: E402
 from refusal import Refused, first_line  # noqa: E402
+from target_litert import _refusal  # noqa: E402
 from target_onnx import _decode  # noqa: E402
 from target_tfjs import name_tensors, to_array, to_json  # noqa: E402
 
@@ -133,11 +134,42 @@ def test_tensors_of_one_shape_have_their_names_in_javascript() -> None:
         return {tensor: {"name": tensor} for tensor in tensors}
 
     written = {"inputs": named("a:0", "b:0"), "outputs": {"only": {"name": "Identity:0"}, **named("Identity_1:0")}}
-    found = name_tensors(written, {"a:0": "image/a", "b:0": "b"}, {"Identity:0": "best", "Identity_1:0": "scores"})
+    names = {"a:0": "image/a", "b:0": "b"}, {"Identity:0": "best", "Identity_1:0": "scores"}
+    order: dict[str, dict[str, Any]] = {"inputs": {"b": {}, "image/a": {}}, "outputs": {"scores": {}, "best": {}}}
+    found = name_tensors(written, *names, order)
+    assert {part: list(found[part]) for part in found} == {part: list(order[part]) for part in order}
     assert found == {
         "inputs": {"image/a": {"name": "a:0"}, "b": {"name": "b:0"}},
         "outputs": {"best": {"name": "Identity:0"}, "scores": {"name": "Identity_1:0"}},
     }
+
+
+def test_an_answer_of_javascript_without_a_size_is_refused() -> None:
+    with pytest.raises(Refused, match="without a size"):
+        to_array({"dtype": "int32", "shape": [None], "data": ""})
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "step"),
+    [
+        (
+            'loc(fused["Conv2D:", "net/conv/Conv2D@f"]): error: \'tf.Conv2D\' op is neither a custom op nor a flex op\n'
+            "\ttf.Conv2D(tensor<?x32x32x?xf32>, tensor<1x1x4x1xf32>) -> (tensor<?x32x32x1xf32>)",
+            "needs the number of channels, which it does not find: tf.Conv2D in net/conv/Conv2D",
+            "fixed size",
+        ),
+        (
+            '<unknown>:0: error: loc(callsite(fused["BatchMatMulV3:", "net/dense/MatMul@f"] at "g")): '
+            "'tfl.fully_connected' op operand #0 must be tensor of 32-bit float",
+            "cannot convert net/dense/MatMul: 'tfl.fully_connected' op operand #0",
+            "try --to onnx",
+        ),
+    ],
+)
+def test_a_refusal_of_litert_says_what_is_true(said: str, reason: str, step: str) -> None:
+    refused = _refusal(ValueError(said))
+    assert reason in str(refused)
+    assert step in refused.next_step
 
 
 def test_a_missing_output_is_a_problem() -> None:
