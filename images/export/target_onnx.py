@@ -83,8 +83,8 @@ def convert(request, folder):
     if request.get("quantize"):
         _quantize(request["quantize"], folder)
     warnings = [
-        f"ONNX changes the case of each letter by itself: {', '.join(OWN_RULES)} and the like may be answered otherwise, "
-        f"in {name}."
+        f"ONNX changes the case of each letter by itself: {', '.join(OWN_RULES)} and the like may be answered "
+        f"otherwise, in {name}."
         for name in of_unicode
     ]
     return {"file": FILE, "converter": f"tf2onnx {version('tf2onnx')}", "opset": opset, "warnings": warnings}
