@@ -112,8 +112,8 @@ def make_case(specs, below, words, *, rows, length, seed):
         dtype = spec.dtype
         if dtype == tf.string:
             value = np.asarray(random.choice(np.asarray(words, object), shape), object)
-            if value.size > 1:
-                value.flat[-1] = words[-1]
+            if value.size > 1 and BEYOND_ASCII in words:
+                value.flat[-1] = BEYOND_ASCII
         elif dtype == tf.bool:
             value = random.random(shape) < 0.5
         elif name in below:
@@ -138,7 +138,8 @@ def find_words(function, module, path):
         if tensor.dtype == tf.string.as_datatype_enum and tensor.ByteSize() < 1_000_000:
             words += [one.decode(errors="replace") for one in tf.make_ndarray(tensor).ravel()[:1000]]
     words = [word for word in dict.fromkeys(map(str, words)) if word and len(word) < 50 and "/" not in word]
-    return [*words[:1000], "unknown-word", "The quick brown fox", BEYOND_ASCII]
+    changes_case = any(node.op in ("StringLower", "StringUpper") for node in nodes)
+    return [*words[:1000], "unknown-word", "The quick brown fox", *[BEYOND_ASCII] * changes_case]
 
 
 def _string_constants(path):
