@@ -50,3 +50,17 @@ def require_int32(runtime, inputs, outputs):
                     f"The {what} {name} has {large}, and {runtime} computes whole numbers in 32 bits.",
                     "Use smaller numbers or float32, or export with --to litert or onnx.",
                 )
+
+
+def require_shown(runtime, described):
+    """Return warnings of whole numbers of 64 bits. Raises `Refused` where a wrong one would not show in an answer."""
+    if described["hiding"]:
+        raise Refused(
+            f"The model computes with whole numbers of 64 bits, and {runtime} in 32: "
+            f"{'; '.join(described['hiding'][:5])} would be wrong without an error.",
+            "Give --samples FILE.npz with the range of use, or export with --to litert or onnx.",
+            operations=described["hiding"],
+        )
+    names = [name for name, one in described["inputs"].items() if one["dtype"] in ("int64", "uint64", "uint32")]
+    text = f"{runtime} computes whole numbers in 32 bits: with larger ones in {', '.join(names)} it answers wrongly, "
+    return [f"{text}without an error."] if names else []

@@ -19,6 +19,14 @@ STEPS = ("read", "convert", "answer", "compare")
 SECONDS = 1500  # of one step; models of some layers take less than a minute on two cores
 ERROR_LINES = 12
 ROOM = 1_000_000  # bytes; the log of a step that failed for want of them is cut off too
+PARTS = {
+    "litert": ("tf.lite", "LiteRT's runtime"),
+    "onnx": ("tf2onnx or ONNX Runtime's tools", "ONNX Runtime"),
+    "tfjs": ("tensorflowjs", "TensorFlow.js"),
+    "openvino": ("OpenVINO's converter", "OpenVINO"),
+}
+"""Target → what converts, and what runs the converted model."""
+LOOPS = ("While", "StatelessWhile")  # of an LSTM or GRU
 
 
 def main(request, folder):
@@ -27,6 +35,7 @@ def main(request, folder):
     for step in STEPS:
         answer = Path(folder, f"{step}.json")
         log = Path(folder, f"{step}.log")
+        done = None
         with log.open("wb") as output:
             argv = [sys.executable, "-I", "-X", "faulthandler", str(HERE / "step.py"), step, request, folder]
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -34,7 +43,7 @@ def main(request, folder):
                 done = subprocess.run(
                     argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=SECONDS, env=environment
                 )
-                ended = _describe(done.returncode)
+                ended = f"ended with status {done.returncode}"
             except subprocess.TimeoutExpired:
                 ended = f"took longer than {SECONDS} s"
                 found["next_step"] = "Export a part of the model, or on a machine that has less to do."
@@ -42,8 +51,11 @@ def main(request, folder):
             if shutil.disk_usage(folder).free < ROOM:
                 step_to_take = "Free some of it, or name a folder elsewhere."
                 return {"outcome": "refused", "reason": "The disk of --output is full.", "next_step": step_to_take}
-            lines = log.read_text(errors="replace").splitlines()[-ERROR_LINES:]
-            return {**found, "outcome": "failed", "step": step, "reason": f"the process {ended}", "log": lines}
+            lines = log.read_text(errors="replace").splitlines()
+            found |= {"step": step, "log": lines[-ERROR_LINES:]}
+            if done and done.returncode < 0:
+                return {**found, **refuse_death(request, Path(folder), step, -done.returncode, lines)}
+            return {**found, "outcome": "failed", "reason": f"the process {ended}"}
         found.update(json.loads(answer.read_text()))
         if found.get("outcome") not in (None, "exported"):
             return {**found, "step": step}
@@ -57,11 +69,43 @@ def end_with_standard_input():
     os._exit(1)
 
 
-def _describe(status):
-    if status >= 0:
-        return f"ended with status {status}"
-    hint = " (too little memory?)" if -status == signal.SIGKILL else ""
-    return f"was ended by {signal.Signals(-status).name}{hint}"
+def refuse_death(request, folder, step, number, lines):
+    """Return the refusal of a model at which a signal has ended the process of a step: which part, with what."""
+    asked = json.loads(Path(request).read_text())
+    target, quantize = asked["target"], asked.get("quantize")
+    converter, runtime = PARTS[target]
+    who, doing = {
+        "convert": (converter, "converting the model"),
+        "answer": (runtime, "running the converted model"),
+    }.get(step, ("TensorFlow", "reading the model or running it"))
+    places = Path(folder, "operations.json")
+    names = json.loads(places.read_text()) if places.exists() else {}
+    loops = [f"{one} in {names[one]}" for one in LOOPS if one in names]
+    reason = f"{who} died ({signal.Signals(number).name}) {doing}"
+    reason += f" with --quantize {quantize}" if quantize and step != "read" else ""
+    reason += ", as a process does that needs more memory than there is" if number == signal.SIGKILL else ""
+    reason += f", probably at the loop of an LSTM or GRU: {'; '.join(loops)}" if loops else ""
+    if number == signal.SIGABRT and (said := [line for line in until_stack(lines) if line.strip()]):
+        reason += f". It said: {said[-1].strip()[:300]}"
+    return {"outcome": "refused", "reason": f"{reason}.", "next_step": _advise(step, target, quantize)} | (
+        {"operations": loops} if loops else {}
+    )
+
+
+def until_stack(lines):
+    """Return the lines of a log above the stack that Python's fault handler has written."""
+    heads = [at for at, line in enumerate(lines) if line.startswith("Fatal Python error")]
+    return lines[: heads[0]] if heads else lines
+
+
+def _advise(step, target, quantize):
+    if step == "read":
+        return "Load it and call it in the release of TensorFlow that wrote it."
+    if target == "litert" and quantize in ("float16", "int8"):
+        return "Leave out --quantize, or use --quantize dynamic."
+    if quantize:
+        return "Leave out --quantize."
+    return f"Use --to {'litert' if target == 'onnx' else 'onnx'}, or another release with --tf."
 
 
 if __name__ == "__main__":

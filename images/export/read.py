@@ -9,7 +9,7 @@ import re
 import numpy as np
 import tensorflow as tf
 from cases import write_cases
-from inputs import NoInputs, make_cases, read_samples
+from inputs import NoInputs, inline, make_cases, read_samples
 from kinds import find_kind, keras_version
 from load import load_graph, load_keras, load_saved_model
 from operations import ASSIGN, write_places
@@ -21,6 +21,7 @@ from saved import (
     has_tables_of_tensorflow_1,
     replace_erfc,
 )
+from wide import find_hiding
 
 IN_NO_TARGET = (
     "ParseExample", "ParseExampleV2", "ParseSingleExample", "DecodeImage", "DecodeJpeg", "DecodePng", "DecodeBmp",
@@ -73,6 +74,7 @@ def read(request, folder):
         "signature": getattr(module, "signature_name", None),
         "half_precision": halves,
         "batch_statistics": of_batch,
+        "hiding": [] if samples else find_hiding(*inline(function)),
         "cases": len(cases),
         "calibration_samples": len(calibration),
         "inputs": {name: describe(spec) for name, spec in specs.items()},

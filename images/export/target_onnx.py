@@ -18,6 +18,7 @@ STEPS = {
     "bfloat16": "Let the model compute in float32.",
 }
 """Part of an error of tf2onnx 1.17.0 → what works."""
+OWN_RULES = ("ß", "İ", "Σ")  # Unicode changes their number, or looks at the letters beside them
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
 
@@ -26,6 +27,7 @@ def convert(request, folder):
     import onnx
     import tf2onnx
     from tf2onnx import tf_loader
+    from tf2onnx.custom_opsets import string_ops
 
     opset = request.get("opset") or HIGHEST_OPSET
     if not LOWEST_OPSET <= opset <= HIGHEST_OPSET:
@@ -43,6 +45,15 @@ def convert(request, folder):
             f"{', '.join(both)} is the name of an input and of an output, which a graph of ONNX does not have.",
             "Name the output otherwise, or try --to litert.",
         )
+    of_unicode = []
+
+    def change_case(context, node, name, _):
+        """Name a locale that systems without language packs have; tf2onnx drops TensorFlow's `encoding`."""
+        is_unicode = bool(node.get_attr_value("encoding", b""))
+        string_ops.StringLower.version_10(context, node)
+        node.set_attr("locale", "C.UTF-8" if is_unicode else "C")
+        of_unicode.extend([name] * is_unicode)
+
     try:
         graph, inputs, outputs, tables, renames = tf_loader.from_saved_model(
             str(folder / "normal"), None, None, signatures=["serving_default"], return_initialized_tables=True,
@@ -51,6 +62,7 @@ def convert(request, folder):
         model, _ = tf2onnx.convert._convert_common(
             graph, name="model", opset=opset, input_names=inputs, output_names=outputs,
             initialized_tables=tables, tensors_to_rename=renames,
+            custom_op_handlers={one: (change_case, []) for one in ("StringLower", "StringUpper")},
         )  # fmt: skip
     except Exception as error:
         raise _refusal(error, opset, folder) from None
@@ -72,7 +84,12 @@ def convert(request, folder):
     onnx.save(model, str(folder / FILE))
     if request.get("quantize"):
         _quantize(request["quantize"], folder)
-    return {"file": FILE, "converter": f"tf2onnx {version('tf2onnx')}", "opset": opset}
+    warnings = [
+        f"ONNX changes the case of each letter by itself: {', '.join(OWN_RULES)} and the like may be answered "
+        f"otherwise, in {name}."
+        for name in of_unicode
+    ]
+    return {"file": FILE, "converter": f"tf2onnx {version('tf2onnx')}", "opset": opset, "warnings": warnings}
 
 
 def _quantize(quantize, folder):

@@ -4,7 +4,7 @@ import json
 import re
 from importlib.metadata import version
 
-from cases import read_cases, require_int32
+from cases import read_cases, require_int32, require_shown
 from operations import find_places, require_real
 from refusal import Refused
 
@@ -16,7 +16,9 @@ def convert(_request, folder):
     """Write the folder. Raises `Refused` with the operations that OpenVINO does not have."""
     import openvino
 
-    require_real("OpenVINO", json.loads((folder / "read.json").read_text())["outputs"])
+    described = json.loads((folder / "read.json").read_text())
+    require_real("OpenVINO", described["outputs"])
+    warnings = require_shown("OpenVINO", described)
     try:
         model = openvino.convert_model(str(folder / "normal"))
     except Exception as error:
@@ -24,7 +26,7 @@ def convert(_request, folder):
     (folder / FILE).mkdir()
     # Without the option it keeps float32 in 16 bits, which is another model.
     openvino.save_model(model, str(folder / FILE / "model.xml"), compress_to_fp16=False)
-    return {"file": FILE, "converter": f"OpenVINO {version('openvino')}"}
+    return {"file": FILE, "converter": f"OpenVINO {version('openvino')}", "warnings": warnings}
 
 
 def _refusal(error, folder):

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-from cases import read_cases, require_int32
+from cases import read_cases, require_int32, require_shown
 from operations import ASSIGN, find_places, has_operation, require_real
 from refusal import Refused
 
@@ -45,7 +45,9 @@ def convert(_request, folder):
     for name in EMPTY:
         del sys.modules[name]
     described = json.loads((folder / "read.json").read_text())
+    require_types(described)
     require_real("TensorFlow.js", described["inputs"], described["outputs"])
+    warnings = require_shown("TensorFlow.js", described)
     if not has_operation(folder, "HashTable"):
         # With a model of TensorFlow 1 it fails, and says that an output is not in the graph.
         tensorflowjs._get_resource_initializer_concrete_function = lambda _model: None
@@ -65,7 +67,7 @@ def convert(_request, folder):
         document = json.loads(file.read_text())
         file.write_text(json.dumps({**document, "signature": name_tensors(document["signature"], *names, described)}))
     require_no_statistics(json.loads((folder / FILE / "model.json").read_text())["modelTopology"])
-    return {"file": FILE, "converter": f"tensorflowjs {version('tensorflowjs')}"}
+    return {"file": FILE, "converter": f"tensorflowjs {version('tensorflowjs')}", "warnings": warnings}
 
 
 def find_names(normal):

@@ -30,6 +30,7 @@ ANY_ROWS = "TensorListReserve in .*lstm"
 EXPECTED: dict[str, dict[str, str | None]] = {
     "litert": {
         "lstm": ANY_ROWS,
+        "change_case": "StringLower in ",
         "eigenvalues": "SelfAdjointEigV2 in SelfAdjointEigV2",
         "cnn-int8-dark": "of the largest answer",
         "checkpoints": "The folder has checkpoints",
@@ -64,7 +65,7 @@ def test_each_model_is_within_its_bound_or_refused_by_name(engine: DockerEngine,
     )  # fmt: skip
     assert ended.status == 0, ended.stderr[-3000:]
     found = {document["name"]: document for document in map(json.loads, ended.stdout.splitlines())}
-    assert len(found) == 23, found.keys()
+    assert len(found) == 24, found.keys()
     for name, document in found.items():
         expected = BY_RELEASE.get((target, name, release), EXPECTED[target].get(name))
         if expected is None:
@@ -139,6 +140,39 @@ def test_an_end_leaves_no_container_and_the_command_works_again(
     done = run_tfimg(*arguments(exporter, place, "--output", str(output)))
     assert done.code == 0, done.stderr
     assert {file.name for file in output.iterdir() if file.name.startswith(".")} == set()
+
+
+DEADLY = """
+import numpy as np
+import tensorflow as tf
+layers = tf.keras.layers
+given = tf.keras.Input((12, 6), batch_size=1, name="x")
+tf.keras.Model(given, layers.GRU(16)(given)).save("loop.keras")
+die = layers.Lambda(lambda x: x if __import__("os").path.isdir("/work") else __import__("os").abort())
+tf.keras.Sequential([tf.keras.Input((4,), name="x"), die]).save("abort.keras")
+np.savez("x.npz", x=np.random.default_rng(1).normal(size=(40, 12, 6)).astype("float32"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "quantize", "says"),
+    [
+        ("loop", "int8", r"tf.lite died \(SIGSEGV\) converting the model with --quantize int8, .*While in "),
+        ("abort", None, r"TensorFlow died \(SIGABRT\) reading the model or running it"),
+    ],
+)
+def test_what_ends_a_process_is_refused_by_name(
+    exporter: Built, tmp_path: Path, model: str, quantize: str | None, says: str
+) -> None:
+    tmp_path.chmod(0o777)
+    made = run_tfimg("run", exporter.name, "-v", f"{tmp_path}:/work", "-w", "/work", "--", "python", "-c", DEADLY)
+    assert made.code == 0, made.stderr
+    options = ("--quantize", quantize, "--samples", str(tmp_path / "x.npz")) if quantize else ()
+    output = tmp_path / "exported"
+    request = ("--to", "litert", "--image", exporter.name, "--output", str(output), "--quiet")
+    done = run_tfimg("export", str(tmp_path / f"{model}.keras"), *request, *options)
+    assert re.search(says, done.refusal(2))
+    assert not list(output.glob("*.tflite"))
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from .conftest import IDENTIFIER, REPOSITORY, Built, _built, build_release
 pytestmark = [pytest.mark.full, pytest.mark.group("export"), pytest.mark.timeout(900)]
 
 MODELS = """\
+import numpy as np
 import tensorflow as tf
 
 tf.keras.utils.set_random_seed(1)
@@ -58,6 +59,10 @@ vectors = tf.Variable(tf.random.normal((4, 3)))
 save("lookup", lambda word: {"vector": tf.gather(vectors, table.lookup(word))},
      tf.TensorSpec([None], tf.string, "word"), table=table, vectors=vectors)
 save("int64", lambda x: {"y": x * tf.constant(10**11, tf.int64)}, tf.TensorSpec([None], tf.int64, "x"))
+numbers = tf.constant(np.arange(1000, dtype="float32"))
+save("modulo", lambda x: {"y": tf.gather(numbers, x % 1000)},
+     tf.TensorSpec([None], tf.int64, "x"))
+np.savez("/models/small.npz", x=[1700, 5, 20003])
 save("eigh", lambda x: {"y": tf.linalg.eigh(x)[0]}, tf.TensorSpec([None, 3, 3], tf.float32, "x"))
 """
 
@@ -143,6 +148,7 @@ def test_newer_releases_convert_saved_models(release: str, models: Path, tmp_pat
     ("model", "code", "says"),
     [
         ("int64", 2, "output y has [0-9]+, and TensorFlow.js computes whole numbers in 32 bits"),
+        ("modulo", 2, "whole numbers of 64 bits, and TensorFlow.js in 32: FloorMod in .*mod would be wrong"),
         ("eigh", 2, "TensorFlow.js does not have: SelfAdjointEigV2 in SelfAdjointEigV2"),
         ("normal.keras", 2, "does not normalise by statistics of the input: FusedBatchNormV3 in .*layer_normalization"),
     ],
@@ -163,3 +169,8 @@ def test_openvino_answers_as_the_original_or_is_refused(models: Path, tmp_path: 
     assert {file.name for file in (tmp_path / "mnist.openvino").iterdir()} == {"model.xml", "model.bin"}
     says = "output y has [0-9]+, and OpenVINO computes whole numbers in 32 bits"
     assert_refused(export(models / "int64", "openvino", tmp_path), code=2, says=says)
+    says = "whole numbers of 64 bits, and OpenVINO in 32: FloorMod in .*mod would be wrong"
+    assert_refused(export(models / "modulo", "openvino", tmp_path), code=2, says=says)
+    done = export(models / "modulo", "openvino", tmp_path, "--samples", str(models / "small.npz"))
+    assert done.code == 0, done.stderr
+    assert "with larger ones in x it answers wrongly" in done.stdout

@@ -100,6 +100,10 @@ class Functions(tf.Module):
     def count(self, n):
         return {"count": n * tf.constant(10**10, tf.int64)}
 
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, "text")])
+    def change_case(self, text):
+        return {"ascii": tf.strings.lower(text), "unicode": tf.strings.upper(text, encoding="utf-8")}
+
     @tf.function(input_signature=[tf.TensorSpec((3, 3), tf.float32, "x")])
     def eigenvalues(self, x):
         return {"values": tf.linalg.eigvalsh(x + tf.transpose(x))}
@@ -155,7 +159,7 @@ def make_models(folder):
         tf.saved_model.save(kept["many"], f"{folder}/many")
     yield "many-saved", {"model": f"{folder}/many"}
     module = Functions()
-    for name in ("predict", "count", "eigenvalues"):
+    for name in ("predict", "count", "change_case", "eigenvalues"):
         signature = getattr(module, name)
         tf.saved_model.save(module, f"{folder}/{name}", signatures={name: signature})
         yield name, {"model": f"{folder}/{name}"}

@@ -3,6 +3,8 @@
 import fcntl
 import json
 import os
+import re
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +36,7 @@ sys.path.append(str(PROGRAM))
 
 from cases import read_cases, require_int32, write_cases  # noqa: E402 - of the program in images
 from compare import BOUNDS, MEAN_BOUNDS, judge  # noqa: E402
+from export_model import refuse_death  # noqa: E402
 from kinds import find_kind  # noqa: E402
 from refusal import Refused, first_line  # noqa: E402
 from target_litert import _refusal  # noqa: E402
@@ -358,3 +361,39 @@ def test_only_a_plain_file_of_the_container_is_taken(name: str | None, tmp_path:
     assert find_written({"file": "model"}, staging).read_bytes() == b"converted"
     with pytest.raises(ValidationCrashed):
         find_written({"file": name}, staging)
+
+
+@pytest.mark.parametrize(
+    ("target", "quantize", "step", "number", "says", "next_step"),
+    [
+        (
+            "litert",
+            "int8",
+            "convert",
+            signal.SIGSEGV,
+            r"tf.lite died \(SIGSEGV\) .* --quantize int8, .*While in lstm",
+            "dynam",
+        ),
+        (
+            "onnx",
+            None,
+            "answer",
+            signal.SIGABRT,
+            r"ONNX Runtime died .*running.* It said: what\(\): no room\.$",
+            "litert",
+        ),
+        ("tfjs", None, "convert", signal.SIGKILL, "tensorflowjs died .* needs more memory than there is", "--to onnx"),
+        ("openvino", None, "read", signal.SIGABRT, "TensorFlow died .* reading the model", "release of TensorFlow"),
+    ],
+)
+def test_a_process_that_a_signal_ends_is_refused_by_name(
+    target: str, quantize: str | None, step: str, number: signal.Signals, says: str, next_step: str, tmp_path: Path
+) -> None:
+    (tmp_path / "request.json").write_text(json.dumps({"target": target, "quantize": quantize}))
+    if step != "read":
+        (tmp_path / "operations.json").write_text(json.dumps({"While": "lstm/while", "Add": "add"}))
+    log = ["terminate called", "  what(): no room", "Fatal Python error: Aborted", "", "  File x"]
+    found = refuse_death(str(tmp_path / "request.json"), tmp_path, step, number, log)
+    assert found["outcome"] == "refused"
+    assert re.search(says, found["reason"])
+    assert next_step in found["next_step"]

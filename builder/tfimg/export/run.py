@@ -68,6 +68,7 @@ class ExportReport(documents.Document):
     reason: str | None = None
     next_step: str | None = None
     operations: list[str] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
     log: list[str] = Field(default_factory=list)
     kind: str | None = None
     keras: str | None = None

@@ -87,7 +87,7 @@ class ExportModel(Command, RepositoryOptions):
         _require_proof(report)
         worst = max((one.relative for one in report.differences.values()), default=0.0)
         text = f"{export.file}: differs by {worst:.2g} of the largest answer at most; the bound is {report.bound:g}"
-        context.print_result(report.model_dump(), text)
+        context.print_result(report.model_dump(), "\n".join([text, *report.warnings]))
         return 0
 
 
@@ -96,7 +96,7 @@ def _require_proof(report: ExportReport) -> None:
     if report.outcome == "exported":
         return
     kinds = {"refused": NotExportable, "wrong": ValidationFailed, "failed": ValidationCrashed}
-    log = "".join(f"\n  {line}" for line in report.log[-5:])
+    log = "".join(f"\n  {line}" for line in report.log[-5:]) if report.outcome == "failed" else ""
     reason = f"Step {report.step}: {report.reason}:{log}\n" if log else f"{report.model}: {report.reason}"
     error = kinds[report.outcome](reason, next_step=report.next_step or "The report beside the model's name has more.")
     error.details = {"report": report.model_dump()}
