@@ -2,7 +2,8 @@
 
 .venv/bin/python tests/benchmarks/serving.py IMAGE [OPTION …]
 
-IMAGE is one of variant serve; options are those of its server, such as --batch 32. It needs `hey` (Debian's package of that name) and prints a table.
+IMAGE is one of variant serve; options are those of its server, such as --batch 32. It needs `hey` (Debian's package of
+that name) and prints a table.
 """
 
 import json

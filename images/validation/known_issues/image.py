@@ -317,6 +317,16 @@ IMAGE = (
         source="tensorflow/tensorflow#60737, wutzebaer/tensorflow-5090#3",
     ),
     KnownIssue(
+        name="tracked-dictionary",
+        fault="image",
+        patterns=(r"this __dict__ descriptor does not support '_DictWrapper' objects",),
+        cause="A tf.function or a SavedModel returns a dictionary that is an attribute of a tf.Module or a layer. "
+        "TensorFlow wraps it with the package wrapt, and before wrapt 2 Python 3.12 cannot look into it, nor can "
+        "typing-extensions from 4.6 on.",
+        fix='`pip install "wrapt>=2"` for TensorFlow 2.16 or later; or return a copy, `dict(self.outputs)`.',
+        source="tensorflow/tensorflow#63548, GrahamDumpleton/wrapt#231, python/cpython#105134",
+    ),
+    KnownIssue(
         name="check-failed",
         fault="image",
         patterns=(
