@@ -321,9 +321,10 @@ IMAGE = (
         fault="image",
         patterns=(r"this __dict__ descriptor does not support '_DictWrapper' objects",),
         cause="A tf.function or a SavedModel returns a dictionary that is an attribute of a tf.Module or a layer. "
-        "TensorFlow wraps it with the package wrapt, and before wrapt 2 Python 3.12 cannot look into it, nor can "
-        "typing-extensions from 4.6 on.",
-        fix='`pip install "wrapt>=2"` for TensorFlow 2.16 or later; or return a copy, `dict(self.outputs)`.',
+        "TensorFlow wraps it with the package wrapt, whose compiled part hides the `__dict__` before 2.2: Python 3.12 "
+        "looks at it, and so does typing-extensions from 4.6 on.",
+        fix='`pip install "wrapt>=2.2"` with TensorFlow 2.16 or later, or set WRAPT_DISABLE_EXTENSIONS=1; or return '
+        "a copy from the function, `dict(self.outputs)`.",
         source="tensorflow/tensorflow#63548, GrahamDumpleton/wrapt#231, python/cpython#105134",
     ),
     KnownIssue(
