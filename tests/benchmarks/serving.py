@@ -1,8 +1,9 @@
 """What serving costs: 10,000 requests of a load generator against calling the model in the server's own process.
 
-.venv/bin/python tests/benchmarks/serving.py IMAGE
+.venv/bin/python tests/benchmarks/serving.py IMAGE [OPTION …]
 
-IMAGE is one of variant serve. It needs `hey` (Debian's package of that name) and prints a table.
+IMAGE is one of variant serve; options are those of its server, such as --batch 32. It needs `hey` (Debian's package of
+that name) and prints a table.
 """
 
 import json
@@ -38,14 +39,14 @@ print(json.dumps([float(np.percentile(found[100:], 50)), float(np.percentile(fou
 """
 
 
-def main(image: str) -> None:
+def main(image: str, *options: str) -> None:
     """Measure, and print a table of Markdown."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         docker("run", "--rm", "--volume", f"{folder}:/out", image, "python", "-c", MODEL, "/out/digits")
         body = Path(folder, "request.json")
         body.write_text(json.dumps({"instances": [[[[0.5]] * 28] * 28]}))
-        with served(image, f"{folder}/digits") as server:
+        with served(image, f"{folder}/digits", *options) as server:
             direct = json.loads(
                 docker("exec", server["container"], "python", "-c", DIRECT, str(REQUESTS)).splitlines()[-1]
             )
@@ -57,9 +58,9 @@ def main(image: str) -> None:
 
 
 @contextmanager
-def served(image: str, model: str) -> Iterator[dict[str, Any]]:
+def served(image: str, model: str, *options: str) -> Iterator[dict[str, Any]]:
     """Serve a model for as long as the block lasts; yield what `tfimg serve --json` says."""
-    line = [sys.executable, "-m", "tfimg", "serve", model, "--image", image, "--json"]
+    line = [sys.executable, "-m", "tfimg", "serve", model, "--image", image, "--json", "--", *options]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         try:
@@ -85,4 +86,4 @@ def docker(*words: str) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -348,6 +348,14 @@ def test_a_slow_client_holds_up_no_other(server: Server) -> None:
         assert time.monotonic() - begun < 20
 
 
+def test_a_connection_is_good_for_a_request_after_a_pause(server: Server) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
+        for pause in (0, 6):  # uvicorn itself closes it after 5 s, which a proxy notices too late at times
+            time.sleep(pause)
+            connection.request("POST", PREDICT, b'{"instances": [1]}')
+            assert json.loads(connection.getresponse().read()) == {"predictions": [2.75]}
+
+
 def test_a_long_request_holds_up_no_other(server: Server) -> None:
     with ThreadPoolExecutor(1) as pool:
         long = pool.submit(server.ask, PREDICT, {"signature_name": "slow", "inputs": ROUNDS})

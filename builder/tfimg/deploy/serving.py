@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,10 +11,31 @@ from typing import Any, Literal
 from tfimg.core.errors import UsageError
 from tfimg.deploy.compose import escape_interpolation
 from tfimg.deploy.documents import dump_documents
+from tfimg.deploy.image import pin_image, pin_local_image
 from tfimg.deploy.kubernetes import INSTANCE, MAX_OBJECT, OBJECT
 from tfimg.deploy.workload import PER_GPU, SMALL
-from tfimg.host.run import IMAGE_USER
-from tfimg.host.serving import GRPC_PORT, MODELS, REST_PORT, START_SECONDS, TENSORFLOW_GRPC, TENSORFLOW_REST
+from tfimg.engine.interface import DeviceSupport, Engine
+from tfimg.host.jupyter import choose_port
+from tfimg.host.run import IMAGE_USER, parse_gpus
+from tfimg.host.serving import (
+    GRPC_PORT,
+    MODELS,
+    NAME,
+    REST_PORT,
+    START_SECONDS,
+    TENSORFLOW_GRPC,
+    TENSORFLOW_REST,
+    choose_reader,
+    find_image,
+    find_model,
+    format_conversion,
+    name_serving_image,
+    require_server,
+)
+from tfimg.matrix.schema import ServingImage
+from tfimg.matrix.spec import ImageSpec
+from tfimg.registry.documents import Reader
+from tfimg.registry.reference import Reference, parse_reference
 
 Manifest = Literal["compose", "kubernetes", "kserve"]
 
@@ -23,6 +44,24 @@ CLAIM = re.compile(r"pvc://([^/]+)/?(.*)")
 STOP_SECONDS = 40  # the server lets running requests finish for 30 s
 PROBE_SECONDS = 5  # between two probes
 MAX_NAME = 40  # characters of the objects' names; what is appended to them stays within 63
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingRequest:
+    """What is asked of a manifest; None is chosen.
+
+    `source` is a folder of this machine or an address, `image` is of variant serve, `ports` are those of loopback.
+    `serving` is TensorFlow Serving's image of the release, if that is to serve.
+    """
+
+    source: str
+    name: str | None
+    image: str | None
+    tensorflow: str | None
+    serving: ServingImage | None
+    gpus: str | None
+    ports: tuple[int | None, int | None]
+    words: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +105,62 @@ class ModelServer:
     def ready(self) -> str:
         """The path that answers when the model is loaded."""
         return f"/v1/models/{self.name}" if self.is_tensorflow_serving else "/v2/health/ready"
+
+
+def plan_server(
+    asked: ServingRequest, manifest: Manifest, engine: Engine, *, read_spec: Callable[[str], ImageSpec],
+    find_toolkit: Callable[[], DeviceSupport], open_registry: Callable[[Reference], Reader],
+) -> ModelServer:  # fmt: skip
+    """Return what a manifest runs: the model, the image, its user and its ports.
+
+    `read_spec` returns what an image of the engine is, `find_toolkit` what the engine's machine supports.
+
+    Raises `UsageError`, what the model or the image lacks, and as `pin_image`.
+    """
+
+    def find() -> str:
+        return asked.image or find_image(engine.list_images(), asked.tensorflow)
+
+    model = None
+    if "://" in asked.source:
+        name = _choose_name(asked, manifest)
+    else:
+        path = Path(asked.source)
+        model = find_model(path, asked.name, format_conversion(path, find))
+        name = model.name
+    user = None
+    if asked.serving:
+        image = name_serving_image(asked.serving, asked.gpus)
+    elif manifest == "compose" and model:
+        named = find()
+        require_server(named, read_spec(named))
+        reader = choose_reader(model, find_toolkit())
+        user = reader[1] if reader[:1] == ("--user",) else None
+        image = pin_local_image(parse_reference(named), engine.find_digest) or named
+    else:
+        if asked.image is None:
+            raise UsageError(
+                "A cluster pulls the image from a registry.",
+                next_step="Publish one of variant serve, and name it with --image REGISTRY/NAME:TAG.",
+            )
+        image = pin_image(parse_reference(asked.image), open_registry)
+    rest, grpc = asked.ports
+    return ModelServer(
+        image=image, name=name, source=asked.source, place=model.place if model else "", user=user,
+        is_tensorflow_serving=asked.serving is not None, gpus=parse_gpus(asked.gpus) if asked.gpus else (),
+        words=asked.words, ports=(choose_port(rest), choose_port(grpc)) if rest or grpc else None,
+    )  # fmt: skip
+
+
+def _choose_name(asked: ServingRequest, manifest: Manifest) -> str:
+    """Return the name of a model at an address: its last folder that is no number. Raises `UsageError`."""
+    parts = [one for one in asked.source.partition("://")[2].split("/") if one and not one.isdigit()]
+    name = asked.name or (parts[-1] if parts and NAME.fullmatch(parts[-1]) else "model")
+    if manifest == "compose":
+        raise UsageError(f"{asked.source} is no folder of this machine.", next_step="Name a folder for Compose.")
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name.", next_step="Choose one with --name.")
+    return name
 
 
 def render_serving(server: ModelServer, manifest: Manifest) -> str:

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,13 +18,14 @@ from packaging.version import Version
 
 from tfimg.core.errors import FileError, MissingVariant, ResolutionError, UnsuitableHost, UsageError
 from tfimg.core.text import quote_argument
-from tfimg.engine.interface import DeviceSupport
-from tfimg.host.jupyter import LOOPBACK
+from tfimg.engine.interface import DeviceSupport, LocalImage
+from tfimg.host.jupyter import LOOPBACK, find_newest
 from tfimg.host.run import CONFINED, IMAGE_USER, RunOptions, RunPlan, choose_owner, client_command, parse_gpus, plan_run
 from tfimg.host.survey import TargetHost, choose_gpu_access, gpu_options
 from tfimg.matrix.devices import CPU, DEVICES, Device
-from tfimg.matrix.schema import ServingImage, minor_version
+from tfimg.matrix.schema import ServingImage, has_version_prefix, minor_version
 from tfimg.matrix.spec import ImageSpec
+from tfimg.recipe.labels import IDENTIFIER_LABEL
 
 SERVE = "serve"  # the variant
 REST_PORT, GRPC_PORT = 8080, 8081  # of KServe's model server
@@ -82,6 +83,27 @@ def find_model(path: Path, name: str | None, convert: str) -> ModelFolder:
     found = name or (folder.parent.name if folder.name.isdigit() else folder.name)
     found = found if NAME.fullmatch(found) else "model"
     return ModelFolder(name=found, folder=folder, place=f"{found}/1" if is_model else found)
+
+
+def find_image(images: Sequence[LocalImage], tensorflow: str | None) -> str:
+    """Return an engine's newest image of variant serve, of a release if one is named. Raises as `find_newest`."""
+    return find_newest([one for one in images if _is_of(one.labels.get(IDENTIFIER_LABEL, ""), tensorflow)], (SERVE,))
+
+
+def _is_of(identifier: str, tensorflow: str | None) -> bool:
+    return tensorflow is None or has_version_prefix(identifier.partition("-")[0], tensorflow)
+
+
+def format_conversion(model: Path, find: Callable[[], str]) -> str:
+    """Return the command that makes a SavedModel of a file of Keras, beside it; nothing for other files.
+
+    `find` returns the image in which it runs. Raises as `find` does.
+    """
+    if model.suffix not in KERAS_FILES:
+        return ""
+    program = f"import tensorflow as tf; tf.keras.models.load_model({model.name!r}).export({model.stem!r})"
+    mount = quote_argument(f"{model.absolute().parent}:/work")
+    return f"tfimg run {find()} -v {mount} -w /work -- python -c {quote_argument(program)}"
 
 
 def require_server(image: str, spec: ImageSpec) -> None:

@@ -66,6 +66,15 @@ HARMLESS = (
         source="tensorflow/tensorflow#98980",
     ),
     KnownIssue(
+        name="lite-interpreter",
+        fault="harmless",
+        patterns=(r"Please use the LiteRT interpreter from the ai_edge_litert package",),
+        cause="tf.lite.Interpreter moves to a package of its own, and still works in this TensorFlow.",
+        fix="Nothing to do. Without the warning: `pip install ai-edge-litert`, and "
+        "`from ai_edge_litert.interpreter import Interpreter`, which loads the same files.",
+        source="Samsung/ONE#15328, OHF-Voice/micro-wake-word#85",
+    ),
+    KnownIssue(
         name="slow-timer",
         fault="harmless",
         # Logged by stream_executor/cuda/cuda_timer.cc of openxla/xla.

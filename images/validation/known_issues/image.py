@@ -317,6 +317,17 @@ IMAGE = (
         source="tensorflow/tensorflow#60737, wutzebaer/tensorflow-5090#3",
     ),
     KnownIssue(
+        name="tracked-dictionary",
+        fault="image",
+        patterns=(r"this __dict__ descriptor does not support '_DictWrapper' objects",),
+        cause="A tf.function or a SavedModel returns a dictionary that is an attribute of a tf.Module or a layer. "
+        "TensorFlow wraps it with the package wrapt, whose compiled part hides the `__dict__` before 2.2: Python 3.12 "
+        "looks at it, and so does typing-extensions from 4.6 on.",
+        fix='`pip install "wrapt>=2.2"` with TensorFlow 2.16 or later, or set WRAPT_DISABLE_EXTENSIONS=1; or return '
+        "a copy from the function, `dict(self.outputs)`.",
+        source="tensorflow/tensorflow#63548, GrahamDumpleton/wrapt#231, python/cpython#105134",
+    ),
+    KnownIssue(
         name="check-failed",
         fault="image",
         patterns=(

@@ -178,14 +178,15 @@ MODELS = (
             r"quantization_config|ragged|groups|keepdims)'(?!:)",
             r"(?:Unknown|Could not (?:locate|find|interpret)|Cannot interpret)[^\n]{0,60}'?DTypePolicy'?",
             r"parent module keras\.src\.(?:models|layers|ops|dtype_policies)\.\S{1,80} cannot be imported",
-            r"Unrecognized keyword arguments passed to \w{1,60}: \{'(?:optional|quantization_config)'",
+            r"Unrecognized keyword arguments passed to \w{1,60}: \{(?:'optional'|[^\n]{0,300}'quantization_config')",
+            r"got an unexpected keyword argument 'quantization_config'",
             r"(?:Could not locate class|Unknown layer:) '?Functional\b",
             r"No module named 'keras\.src\.(?:models|ops|dtype_policies|random|tree)\b",
         ),
         cause="The model was saved by a newer Keras than this image's: by Keras 3 for Keras 2, or by a later Keras 3.",
         fix="Load it in an image with the TensorFlow that saved it, 2.16 or later for Keras 3 (`tfimg build --tf "
         "2.18`); or load it there and save its weights alone, or `model.export()` it as a SavedModel, which all read.",
-        source="keras-team/keras#19282, tensorflow/tensorflow#66381",
+        source="keras-team/keras#19282, tensorflow/tensorflow#66381, keras-team/keras#21928",
         leads_to=("keras-2-model", "custom-objects", "keras-moved"),
     ),
     KnownIssue(
@@ -197,14 +198,16 @@ MODELS = (
             r"Could not (?:locate|deserialize)(?: function|) '(?:mse|mae|mape|msle|acc|lr)'",
             r"parent module keras\.(?:src\.)?engine\.\S{1,80} cannot be imported",
             r"Unable to revive model from config",
+            r"'str' object has no attribute 'quantization_mode'",
             r"(?:class|layer|object) '?(?:DepthwiseConv2D|LSTM|GRU|BatchNormalization|"
             r"Conv2DTranspose)'?[^\n]{0,600}(?:'groups'|'time_major'|'renorm'|'implementation')",
         ),
-        cause="A saved model, or the program, has arguments of Keras 2, which Keras 3 of this image does not accept.",
+        cause="A saved model, or the program, has arguments or a mixed precision of Keras 2, which Keras 3 of this "
+        "image does not accept.",
         fix="Load it with Keras 2: an image with TensorFlow up to 2.15, or tf-keras (`tfimg build --with tf-keras`, "
         "TF_USE_LEGACY_KERAS=1). With Keras 3, `load_model(…, compile=False)` helps if only the loss, the metrics or "
         "the optimizer are at fault; otherwise build the model in code and load its weights.",
-        source="keras-team/keras#19441, tensorflow/tensorflow#64685",
+        source="keras-team/keras#19441, tensorflow/tensorflow#64685, pboutinaud/SHiVAi#12",
         leads_to=("custom-objects", "keras-moved"),
     ),
     KnownIssue(

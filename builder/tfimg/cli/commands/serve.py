@@ -14,35 +14,27 @@ from tfimg.cli.commands.run import GpuOptions, docker_environ
 from tfimg.cli.context import Context
 from tfimg.cli.options import Command, IdentifierOptions, argument, option, output_option
 from tfimg.cli.values import positive_number
-from tfimg.core.errors import ServingFailed, UsageError
-from tfimg.core.text import quote_argument
-from tfimg.deploy.image import pin_image, pin_local_image
-from tfimg.deploy.serving import Manifest, ModelServer, render_serving
+from tfimg.core.errors import ServingFailed
+from tfimg.deploy.serving import Manifest, ServingRequest, plan_server, render_serving
 from tfimg.engine.interface import Engine
-from tfimg.host.jupyter import choose_port, find_newest
-from tfimg.host.run import RunOptions, parse_gpus
+from tfimg.host.jupyter import choose_port
+from tfimg.host.run import RunOptions
 from tfimg.host.server import ContainerServer, run_server
 from tfimg.host.serving import (
-    KERAS_FILES,
-    NAME,
-    SERVE,
     START_SECONDS,
     ModelFolder,
-    choose_reader,
     find_example,
+    find_image,
     find_model,
     find_serving_image,
-    name_serving_image,
+    format_conversion,
     plan_serving,
     plan_tensorflow_serving,
     request_json,
     require_server,
 )
 from tfimg.host.survey import TargetHost
-from tfimg.matrix.schema import has_version_prefix
 from tfimg.project.project import Project
-from tfimg.recipe.labels import IDENTIFIER_LABEL
-from tfimg.registry.reference import parse_reference
 
 
 @dataclass(frozen=True)
@@ -86,7 +78,7 @@ class Serve(Command, GpuOptions, IdentifierOptions):
             return self._write(context, self.manifest)
         engine, project = context.services.runner(), context.project()
         path = Path(self.model)
-        model = find_model(path, self.name, self._format_conversion(path, engine))
+        model = find_model(path, self.name, format_conversion(path, lambda: self._find_image(engine)))
         rest, grpc = choose_port(self.port), choose_port(self.grpc_port)
         container = f"tfimg-serve-{secrets.token_hex(4)}"
         host = project.target_host(engine)
@@ -140,63 +132,23 @@ class Serve(Command, GpuOptions, IdentifierOptions):
         return image, planned.argv
 
     def _find_image(self, engine: Engine) -> str:
-        images = [one for one in engine.list_images() if _is_of(one.labels.get(IDENTIFIER_LABEL, ""), self.tf)]
-        return self.image or find_newest(images, (SERVE,))
-
-    def _format_conversion(self, model: Path, engine: Engine) -> str:
-        """Return the command that makes a SavedModel of a file of Keras, beside it; nothing for other files."""
-        if model.suffix not in KERAS_FILES:
-            return ""
-        program = f"import tensorflow as tf; tf.keras.models.load_model({model.name!r}).export({model.stem!r})"
-        mount = quote_argument(f"{model.absolute().parent}:/work")
-        image = self._find_image(engine)
-        return f"tfimg run {image} -v {mount} -w /work -- python -c {quote_argument(program)}"
+        return self.image or find_image(engine.list_images(), self.tf)
 
     def _write(self, context: Context, manifest: Manifest) -> int:
-        """Print or write a manifest. Raises as `render_serving`, and what the model or the image lacks."""
-        project, source, user, place = context.project(), self.model, None, ""
-        engine = context.services.runner()
-        if "://" in source:
-            name = self.name or _name_source(source)
-            if manifest == "compose":
-                raise UsageError(f"{source} is no folder of this machine.", next_step="Name a folder for Compose.")
-            if not NAME.fullmatch(name):
-                raise UsageError(f"{name!r} is no name.", next_step="Choose one with --name.")
-        else:
-            path = Path(source)
-            model = find_model(path, self.name, self._format_conversion(path, engine))
-            name, place = model.name, model.place
-        if self.server:
-            image = name_serving_image(find_serving_image(project.matrix.tensorflow_serving, self.tf), self.gpus)
-            context.say(f"Note: {image} is not of this project, and is unproven here.")
-        elif manifest == "compose":
-            named = self._find_image(engine)
-            require_server(named, project.spec_of_image(engine, named, self.identifier))
-            reader = choose_reader(model, project.target_host(engine).toolkit)
-            user = reader[1] if reader[:1] == ("--user",) else None
-            image = pin_local_image(parse_reference(named), engine.find_digest) or named
-        else:
-            if self.image is None:
-                raise UsageError(
-                    "A cluster pulls the image from a registry.",
-                    next_step="Publish one of variant serve, and name it with --image REGISTRY/NAME:TAG.",
-                )
-            image = pin_image(parse_reference(self.image), context.services.registry)
-        server = ModelServer(
-            image=image, name=name, source=source, place=place, is_tensorflow_serving=self.server is not None,
-            gpus=parse_gpus(self.gpus) if self.gpus else (), words=self.program, user=user,
-            ports=(choose_port(self.port), choose_port(self.grpc_port)) if self.port or self.grpc_port else None,
+        """Print or write a manifest. Raises as `plan_server` and `render_serving`."""
+        project, engine = context.project(), context.services.runner()
+        asked = ServingRequest(
+            source=self.model, name=self.name, image=self.image, tensorflow=self.tf, gpus=self.gpus, words=self.program,
+            serving=find_serving_image(project.matrix.tensorflow_serving, self.tf) if self.server else None,
+            ports=(self.port, self.grpc_port),
         )  # fmt: skip
+        server = plan_server(
+            asked, manifest, engine, open_registry=context.services.registry,
+            read_spec=lambda image: project.spec_of_image(engine, image, self.identifier),
+            find_toolkit=lambda: project.target_host(engine).toolkit,
+        )  # fmt: skip
+        if asked.serving:
+            context.say(f"Note: {server.image} is not of this project, and is unproven here.")
         text = render_serving(server, manifest)
         start = "docker compose --file FILE up" if manifest == "compose" else "kubectl create --filename FILE"
-        return write_manifest(context, text, image, start, self.output)
-
-
-def _name_source(address: str) -> str:
-    """Return the last folder of an address that is no number, as the name of its model."""
-    parts = [one for one in address.partition("://")[2].split("/") if one and not one.isdigit()]
-    return parts[-1] if parts and NAME.fullmatch(parts[-1]) else "model"
-
-
-def _is_of(identifier: str, tensorflow: str | None) -> bool:
-    return tensorflow is None or has_version_prefix(identifier.partition("-")[0], tensorflow)
+        return write_manifest(context, text, server.image, start, self.output)

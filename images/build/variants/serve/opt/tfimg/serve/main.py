@@ -12,6 +12,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 GRACE_SECONDS = 30  # for requests that are running when the server is stopped; Kubernetes' default is the same
+# Until a connection without a request is closed. A proxy that still sends on it has an error for its client, so that it
+# is to close first: AWS' and nginx' do so after 60 s, Google's after 600 s. uvicorn's default is 5 s.
+IDLE_SECONDS = 620
 
 
 def read_arguments(argv):
@@ -48,8 +51,7 @@ def main(argv):
     sys.argv[1:] = []  # KServe reads them when it is imported
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import kserve
-    from kserve.model_server import app
-    from kserve.model_server import args as settings
+    from kserve import model_server
     from limits import Limits
     from models import Repository, find_versions
     from prediction import add_services
@@ -62,6 +64,13 @@ def main(argv):
     except (ValueError, OSError) as error:
         sys.exit(f"tfimg-serve: {error}")
 
+    class Rest(model_server.RESTServer):
+        def __init__(self, *values, **options):
+            super().__init__(*values, **options)
+            self.config.timeout_keep_alive = IDLE_SECONDS  # KServe has an option from 0.18 on
+
+    model_server.RESTServer = Rest
+
     class Server(kserve.ModelServer):
         def stop(self, sig):
             repository.is_ending = True
@@ -73,6 +82,7 @@ def main(argv):
     )  # fmt: skip
     for name in ("kserve", "kserve.trace", "uvicorn.access"):  # a line, or several, for each request
         logging.getLogger(name).setLevel(logging.CRITICAL if name == "kserve" else logging.WARNING)
+    settings, app = model_server.args, model_server.app
     settings.grpc_max_receive_message_length = settings.grpc_max_send_message_length = arguments.max_body << 20
     app.add_middleware(Limits, max_body=arguments.max_body << 20)
     add_routes(app, server)
