@@ -45,7 +45,6 @@ def convert(_request, folder):
     for name in EMPTY:
         del sys.modules[name]
     described = json.loads((folder / "read.json").read_text())
-    require_types(described)
     require_real("TensorFlow.js", described["inputs"], described["outputs"])
     warnings = require_shown("TensorFlow.js", described)
     if not has_operation(folder, "HashTable"):
