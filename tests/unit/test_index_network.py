@@ -449,15 +449,15 @@ def test_a_body_may_take_the_grace_and_as_long_as_its_bytes_need_at_the_lowest_r
 @pytest.mark.parametrize(
     ("seconds", "sizes"),
     [
-        (0.01, [65536, 80000, 80000, 80000]),
-        (0.001, [65536, 262144, 262144, 262144]),
-        (0.1, [65536, 65536, 65536, 65536]),
+        (0.032, [*[65536] * 5, 80000, 96000, 100000, 100000]),
+        (0.001, [*[65536] * 5, 80000, 96000, 112000, 128000]),
+        (0.1, [65536] * 9),
     ],
 )
 def test_a_body_is_waited_for_in_pieces_of_a_twentieth_of_a_second(
     seconds: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = _TimedBody([(seconds, b"x" * 16000)] * 3)
+    body = _TimedBody([(seconds, b"x" * 64000)] * 8)
     monkeypatch.setattr("tfimg.index.network.time", body)
     list(read_chunks(cast("requests.Response", SimpleNamespace(raw=body)), 10, 20))
     assert body.sizes == pytest.approx(sizes, abs=1)
@@ -483,7 +483,7 @@ def test_the_head_of_a_response_has_a_largest_size(more: int, is_read: bool) -> 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
-@pytest.mark.parametrize("first", [b"HTTP/1.1 200 ", HEAD, HEAD + bytes(200_000)], ids=["head", "body", "fast body"])
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 ", HEAD, HEAD + bytes(600_000)], ids=["head", "body", "fast body"])
 def test_each_step_of_a_response_has_a_longest_time(first: bytes) -> None:
     session = DirectSession(step_seconds=0.05)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool, session:
