@@ -71,17 +71,17 @@ def end_with_standard_input():
 
 def refuse_death(request, folder, step, number, lines):
     """Return the refusal of a model at which a signal has ended the process of a step: which part, with what."""
-    asked = json.loads(Path(request).read_text())
-    target, quantize = asked["target"], asked.get("quantize")
+    options = json.loads(Path(request).read_text())
+    target, quantize = options["target"], options.get("quantize")
     converter, runtime = PARTS[target]
-    who, doing = {
+    part, doing = {
         "convert": (converter, "converting the model"),
         "answer": (runtime, "running the converted model"),
     }.get(step, ("TensorFlow", "reading the model or running it"))
     places = Path(folder, "operations.json")
     names = json.loads(places.read_text()) if places.exists() else {}
     loops = [f"{one} in {names[one]}" for one in LOOPS if one in names]
-    reason = f"{who} died ({signal.Signals(number).name}) {doing}"
+    reason = f"{part} died ({signal.Signals(number).name}) {doing}"
     reason += f" with --quantize {quantize}" if quantize and step != "read" else ""
     reason += ", as a process does that needs more memory than there is" if number == signal.SIGKILL else ""
     reason += f", probably at the loop of an LSTM or GRU: {'; '.join(loops)}" if loops else ""

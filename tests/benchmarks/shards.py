@@ -41,8 +41,8 @@ BUILD_SECONDS, BYTE_SECONDS = 24.1, 16.7e-9
 """What a build takes for the image, and for each unpacked byte of layers that the machine lacks, on two cores.
 
 The least squares of the relative errors of cpu.json (`run`, 38.9 s for 1.16 GB), gpu.json (`run`, 99.3 s for 4.64 GB)
-and family.json (`family`, 291.7 s for five images of 7.01 GB), as of 2026-11-21: the model gives
-1.12, 1.02 and 0.81 of them. Bytes are those that `tfimg.recipe.shards` predicts."""
+and family.json (`family`, 291.7 s for five images of 7.01 GB), as of 2026-11-21: the model gives 1.12,
+1.02 and 0.81 of them. Bytes are those that `tfimg.recipe.shards` predicts."""
 
 ABOVE = {
     "jupyter": {"jupyter": (372_000_000, 74_000_000)},

@@ -102,7 +102,7 @@ def build_and_wait_before_linking(folder: Path, wheel: Path, signals: Path) -> D
     return build(folder, wheel, compression="small")
 
 
-def test_who_packs_the_lowest_layer_gets_the_next_processor() -> None:
+def test_the_lowest_layer_that_waits_gets_the_next_processor() -> None:
     turns, begun = Turns(1), list[int]()
 
     def take(number: int) -> None:

@@ -48,7 +48,7 @@ MAX_NAME = 40  # characters of the objects' names; what is appended to them stay
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingRequest:
-    """What is asked of a manifest; None is chosen.
+    """What the user wants of a manifest; what is None is chosen.
 
     `source` is a folder of this machine or an address, `image` is of variant serve, `ports` are those of loopback.
     `serving` is TensorFlow Serving's image of the release, if that is to serve.
@@ -108,7 +108,7 @@ class ModelServer:
 
 
 def plan_server(
-    asked: ServingRequest, manifest: Manifest, engine: Engine, *, read_spec: Callable[[str], ImageSpec],
+    request: ServingRequest, manifest: Manifest, engine: Engine, *, read_spec: Callable[[str], ImageSpec],
     find_toolkit: Callable[[], DeviceSupport], open_registry: Callable[[Reference], Reader],
 ) -> ModelServer:  # fmt: skip
     """Return what a manifest runs: the model, the image, its user and its ports.
@@ -119,18 +119,18 @@ def plan_server(
     """
 
     def find() -> str:
-        return asked.image or find_image(engine.list_images(), asked.tensorflow)
+        return request.image or find_image(engine.list_images(), request.tensorflow)
 
     model = None
-    if "://" in asked.source:
-        name = _choose_name(asked, manifest)
+    if "://" in request.source:
+        name = _choose_name(request, manifest)
     else:
-        path = Path(asked.source)
-        model = find_model(path, asked.name, format_conversion(path, find))
+        path = Path(request.source)
+        model = find_model(path, request.name, format_conversion(path, find))
         name = model.name
     user = None
-    if asked.serving:
-        image = name_serving_image(asked.serving, asked.gpus)
+    if request.serving:
+        image = name_serving_image(request.serving, request.gpus)
     elif manifest == "compose" and model:
         named = find()
         require_server(named, read_spec(named))
@@ -138,26 +138,26 @@ def plan_server(
         user = reader[1] if reader[:1] == ("--user",) else None
         image = pin_local_image(parse_reference(named), engine.find_digest) or named
     else:
-        if asked.image is None:
+        if request.image is None:
             raise UsageError(
                 "A cluster pulls the image from a registry.",
                 next_step="Publish one of variant serve, and name it with --image REGISTRY/NAME:TAG.",
             )
-        image = pin_image(parse_reference(asked.image), open_registry)
-    rest, grpc = asked.ports
+        image = pin_image(parse_reference(request.image), open_registry)
+    rest, grpc = request.ports
     return ModelServer(
-        image=image, name=name, source=asked.source, place=model.place if model else "", user=user,
-        is_tensorflow_serving=asked.serving is not None, gpus=parse_gpus(asked.gpus) if asked.gpus else (),
-        words=asked.words, ports=(choose_port(rest), choose_port(grpc)) if rest or grpc else None,
+        image=image, name=name, source=request.source, place=model.place if model else "", user=user,
+        is_tensorflow_serving=request.serving is not None, gpus=parse_gpus(request.gpus) if request.gpus else (),
+        words=request.words, ports=(choose_port(rest), choose_port(grpc)) if rest or grpc else None,
     )  # fmt: skip
 
 
-def _choose_name(asked: ServingRequest, manifest: Manifest) -> str:
+def _choose_name(request: ServingRequest, manifest: Manifest) -> str:
     """Return the name of a model at an address: its last folder that is no number. Raises `UsageError`."""
-    parts = [one for one in asked.source.partition("://")[2].split("/") if one and not one.isdigit()]
-    name = asked.name or (parts[-1] if parts and NAME.fullmatch(parts[-1]) else "model")
+    parts = [one for one in request.source.partition("://")[2].split("/") if one and not one.isdigit()]
+    name = request.name or (parts[-1] if parts and NAME.fullmatch(parts[-1]) else "model")
     if manifest == "compose":
-        raise UsageError(f"{asked.source} is no folder of this machine.", next_step="Name a folder for Compose.")
+        raise UsageError(f"{request.source} is no folder of this machine.", next_step="Name a folder for Compose.")
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name.", next_step="Choose one with --name.")
     return name

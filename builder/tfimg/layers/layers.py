@@ -278,7 +278,7 @@ OnLayer = Callable[[WheelLayer, Blob], None]
 
 
 class Turns:
-    """Places for threads, which those with the lowest numbers get first; `waiting` are the numbers of who waits."""
+    """Places for threads, lowest numbers first; `waiting` are the numbers of the threads that wait for one."""
 
     def __init__(self, places: int) -> None:
         self._changed = threading.Condition()

@@ -137,17 +137,17 @@ class Serve(Command, GpuOptions, IdentifierOptions):
     def _write(self, context: Context, manifest: Manifest) -> int:
         """Print or write a manifest. Raises as `plan_server` and `render_serving`."""
         project, engine = context.project(), context.services.runner()
-        asked = ServingRequest(
+        request = ServingRequest(
             source=self.model, name=self.name, image=self.image, tensorflow=self.tf, gpus=self.gpus, words=self.program,
             serving=find_serving_image(project.matrix.tensorflow_serving, self.tf) if self.server else None,
             ports=(self.port, self.grpc_port),
         )  # fmt: skip
         server = plan_server(
-            asked, manifest, engine, open_registry=context.services.registry,
+            request, manifest, engine, open_registry=context.services.registry,
             read_spec=lambda image: project.spec_of_image(engine, image, self.identifier),
             find_toolkit=lambda: project.target_host(engine).toolkit,
         )  # fmt: skip
-        if asked.serving:
+        if request.serving:
             context.say(f"Note: {server.image} is not of this project, and is unproven here.")
         text = render_serving(server, manifest)
         start = "docker compose --file FILE up" if manifest == "compose" else "kubectl create --filename FILE"
